@@ -140,7 +140,8 @@ static void service_turn(struct sandbox_service *s, unsigned ms)
 
 static void service_look_again(struct sandbox_service *s)
 {
-    service_turn(s, MIN((unsigned)SERVICE_AGAIN_MS << MIN(s->tries++, 5U), (unsigned)SERVICE_AGAIN_MOST_MS));
+    service_turn(s, MIN((unsigned)SERVICE_AGAIN_MS << MIN(s->tries, 5U), (unsigned)SERVICE_AGAIN_MOST_MS));
+    s->tries++;
 }
 
 static void service_ready(struct sandbox_service *s)

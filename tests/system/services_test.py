@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 
 import pytest
 from archives import docker_archive

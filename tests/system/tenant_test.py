@@ -130,6 +130,18 @@ def test_two_tenants(service):
     assert [t["name"] for t in json.loads(ran(service, "tenant", "ls", "--json"))] == ["default"]
 
 
+def test_a_tenant_s_own_log(service):
+    """What it does that concerns no sandbox is on record apart from what others do, for its administrators and for the operator."""
+    ran(service, "tenant", "create", "noted")
+    keys = {scope: ran(service, "key", "create", "--tenant", "noted", "--name", scope, "--scope", scope) for scope in ("use", "admin")}
+    assert ask(service, keys["use"], "POST", "/templates/tags", {"target": "no-such", "tags": ["of-noted"]})[0] == 404
+    assert ask(service, keys["use"], "GET", "/cove/v1/service/verify")[0] == 403
+    assert ask(service, keys["admin"], "GET", "/cove/v1/service/verify")[1]["intact"]
+    assert "of-noted" in ran(service, "log", "--service", "--tenant", "noted")
+    assert ran(service, "log", "--verify", "--service", "--tenant", "noted").startswith("intact: ")
+    assert "of-noted" not in ran(service, "log", "--service")
+
+
 def test_limits(service):
     ran(service, "tenant", "create", "small", "--sandboxes", "1", "--memory", "1GiB", "--creates", "5")
     key = ran(service, "key", "create", "--tenant", "small", "--name", "k")

@@ -227,16 +227,12 @@ static void on_keepalive(struct call *c)
     call_set_timer(c, KEEPALIVE_MS, on_keepalive);
 }
 
-/* Of the service itself, or what a tenant did there; of a sandbox, or of a volume, by its name too: those that are
+/* Of the service itself, or of what the tenant did there; of a sandbox, or of a volume, by its name too: those that are
  * gone may have a log still. False: answered. */
 static bool find_log(struct call *c, bool may_be_volume)
 {
-    struct str tenant;
-    uint64_t number = TENANT_DEFAULT;
     if (!c->args[0].p) {
-        if (call_query(c, "tenant", &tenant) && !call_ok(c, tenant_find(call_core(c), tenant, &number, &c->err)))
-            return false;
-        c->args[0] = str_of(tenant_log(call_core(c), number));
+        c->args[0] = str_of(tenant_log(call_core(c), c->actor.who.tenant));
         return true;
     }
     const struct volume *v = may_be_volume ? volume_find(call_core(c), c->actor.who.view, c->args[0]) : NULL;

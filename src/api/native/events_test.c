@@ -51,12 +51,6 @@ const struct volume *volume_find(struct core *core, uint64_t view, struct str re
     return NULL;
 }
 
-int tenant_find(struct core *core, struct str name, uint64_t *ret_number, struct err *err)
-{
-    (void)core, (void)name, (void)ret_number;
-    return err_set(err, ERR_NOT_FOUND, "no tenants here");
-}
-
 const char *tenant_log(struct core *core, uint64_t number)
 {
     (void)core, (void)number;

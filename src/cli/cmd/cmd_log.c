@@ -14,7 +14,6 @@ static const struct flag log_flags[] = {
     EVENTS_INSIDE,
     {0, "last", NULL, "Uses the newest sandbox, even if it has ended."},
     {0, "service", NULL, "The log of the service itself: templates, secrets, the pool."},
-    {0, "tenant", "NAME", "With --service: what this tenant did there, which has a log of its own."},
     {0, "verify", NULL, "Checks the chain of hashes instead of printing events."},
     {0, "output", "SEQ",
      "Prints the kept output of the command that this event started, an exec.start, if the events don't have all "
@@ -23,21 +22,17 @@ static const struct flag log_flags[] = {
 };
 
 /* id NULL: the service's. */
-static char *log_target(struct context *ctx, const char *id, const char *tenant, const char *what)
-{
-    AUTO_FREE char *before = mem_printf("/cove/v1/service/%s?tenant=", what);
-    return id ? service_target(id, "/%s?", what) : service_path(ctx, before, tenant, "&");
-}
-
-static int print_events(struct context *ctx, struct service *s, const char *log, uint64_t from, bool follows,
+static int print_events(struct context *ctx, struct service *s, const char *id, uint64_t from, bool follows,
                         bool has_inside)
 {
-    AUTO_FREE char *target = mem_printf("%sfollow=%d&from=", log, follows);
+    AUTO_FREE char *target = id ? service_target(id, "/events?follow=%d&from=", follows)
+                                : mem_printf("/cove/v1/service/events?follow=%d&from=", follows);
     return events_print(ctx, s, target, from, &(struct events_printed){follows, has_inside, NULL, NULL});
 }
 
-static int log_verify(struct context *ctx, struct service *s, const char *target)
+static int log_verify(struct context *ctx, struct service *s, const char *id)
 {
+    AUTO_FREE char *target = id ? service_target(id, "/verify") : mem_strdup("/cove/v1/service/verify");
     AUTO_JSON json_t *verdict = NULL;
     if (service_call(s, "GET", target, NULL, "checking the chain", &verdict) < 0)
         return context_fail(ctx, STATUS_FAILED);
@@ -108,7 +103,7 @@ static int resolve(struct context *ctx, struct service *s, const char *text, cha
 static int log_run(struct context *ctx)
 {
     static const char number[] = "the number of an event";
-    const char *channel = NULL, *tenant = NULL;
+    const char *channel = NULL;
     uint64_t from = 1, output = UINT64_MAX;
     bool follows = false, verifies = false, is_service = false, is_last = false, has_inside = false;
     const struct flag_into into[] = {{"from", .number = &from, .kind = FLAG_NUMBER, .wanted = number},
@@ -116,7 +111,6 @@ static int log_run(struct context *ctx)
                                      {"channel", .text = &channel},
                                      {"verify", .on = &verifies},
                                      {"service", .on = &is_service},
-                                     {"tenant", .text = &tenant},
                                      {"last", .on = &is_last},
                                      {"follow", .on = &follows},
                                      {"inside", .on = &has_inside},
@@ -130,8 +124,6 @@ static int log_run(struct context *ctx)
         return context_usage(ctx, "--channel needs --output");
     if (has_output && (is_service || verifies || follows || ctx->json))
         return context_usage(ctx, "--output can only be combined with --channel");
-    if (tenant && !is_service)
-        return context_usage(ctx, "--tenant needs --service");
     if (is_service && context_operands(ctx))
         return context_usage(ctx, "--service takes no id");
     if (is_last && (is_service || context_operands(ctx)))
@@ -145,18 +137,14 @@ static int log_run(struct context *ctx)
         return context_fail(ctx, STATUS_FAILED);
     if (has_output)
         return log_print_output(ctx, s, id, output, channel ? channel : "stdout");
-    AUTO_FREE char *target = log_target(ctx, id, tenant ? tenant : "default", verifies ? "verify" : "events");
-    if (!target)
-        return context_fail(ctx, STATUS_FAILED);
-    return verifies ? log_verify(ctx, s, target) : print_events(ctx, s, target, from, follows, has_inside);
+    return verifies ? log_verify(ctx, s, id) : print_events(ctx, s, id, from, follows, has_inside);
 }
 
 const struct command cmd_log = {
     .name = "log",
     .summary = "print every action and its outcome, one per line: the record that --verify checks",
-    .synopsis =
-        "[--from SEQ] [-f] [--inside] ID|--last\n[--from SEQ] [-f] --service [--tenant NAME]\n--verify ID|--last|--service\n"
-        "--output SEQ [--channel stdout|stderr|pty] ID|--last",
+    .synopsis = "[--from SEQ] [-f] [--inside] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
+                "--output SEQ [--channel stdout|stderr|pty] ID|--last",
     .description =
         "Every action on a sandbox, and everything that was observed of it, is one event of its log: number, time, "
         "kind, how far it can be trusted (seen by the host, by the kernel, or claimed from inside), the event that "

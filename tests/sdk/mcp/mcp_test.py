@@ -27,7 +27,7 @@ COVE = TOP / "build" / "cove"
 NODE = Path(os.environ.get("MCP_NODE_PACKAGES", ""))
 URL, KEY = os.environ["E2B_API_URL"] + "/mcp", os.environ["E2B_API_KEY"]
 COMMAND_ENV = {**os.environ, "COVE_HOST": os.environ["E2B_API_URL"], "COVE_API_KEY": KEY}
-TOOLS = 31
+TOOLS = 33
 
 
 class Asked:

@@ -8,11 +8,15 @@
 #include "coved/boxes/boxes_internal.h"
 #include "tier/files.h"
 
+#include <sys/sysinfo.h>
+
 enum {
     MAKING_MAX = 2,
     BLANKS_KEPT = 2,
     FAILED_AGAIN_MS = 500, /* doubled with each failure in a row */
     FAILED_AGAIN_MOST_MS = 32000,
+    AWAITING_PART = 64,        /* of the machine's memory */
+    AWAITING_BYTES = 20 << 20, /* what a monitor has of its own while it waits */
     OTHER_KEPT_USEC = 10 * 1000000,
     REST_USEC = 5000,
     WANTS_MAX = 256,
@@ -106,14 +110,23 @@ struct ahead_stock {
     size_t wanted;
 };
 
+/* How many may wait for the memory of a fork. */
+static uint32_t awaiting_most(void)
+{
+    struct sysinfo machine;
+    return sysinfo(&machine) < 0
+               ? 0
+               : (uint32_t)((uint64_t)machine.totalram * machine.mem_unit / AWAITING_PART / AWAITING_BYTES);
+}
+
 static uint32_t ready_wanted(const struct boxes *b, const struct tier *tier)
 {
-    /*
-     * Of containers, which cost little, some are always there; of another one only while it is being used: as many as
-     * were forked last, if more.
-     */
-    uint32_t most = tier == b->last.tier && b->last.awaits ? MAX(tier->ready, b->n_forks) : tier->ready;
-    return tier == &tier_container || tier == b->last.tier ? MIN(b->ready_wanted, most) : 0;
+    /* Of containers, which cost little, some are always there; of another one only while it is being used. */
+    if (tier != &tier_container && tier != b->last.tier)
+        return 0;
+    uint32_t n = MIN(b->ready_wanted, tier->ready);
+    /* As many as were forked last. */
+    return n && tier == b->last.tier && b->last.awaits ? MAX(n, MIN(b->n_forks, awaiting_most())) : n;
 }
 
 static struct ahead_stock take_stock(struct boxes *b, const struct tier *tier)

@@ -80,17 +80,30 @@ void print_line(const char *text)
     (void)fputc('\n', stdout);
 }
 
+/* Of the shell in which `cove shell` starts a command: as many words. */
+static size_t print_shell_words(const json_t *argv)
+{
+    static const char *const words[] = {"bash", "-l", "-c", PRINT_SHELL_LINE};
+    size_t n = 0;
+    while (n < ARRAY_SIZE(words) && str_eqc(json_str(json_array_get(argv, n)), words[n]))
+        n++;
+    return n == ARRAY_SIZE(words) && json_array_size(argv) > n ? n : 0;
+}
+
 void print_words(struct buf *b, const json_t *argv, size_t most)
 {
+    const size_t first = print_shell_words(argv);
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     JSON_FOREACH_AT (i, word, argv) {
+        if (i < first)
+            continue;
         const char *text = json_is_string(word) ? json_string_value(word) : "?";
         if (buf_len(b) > PRINT_WORDS_MAX) {
             buf_append_cstr(b, " ...");
             return;
         }
         const char *quote = *text && !text[strspn(text, plain)] ? "" : "'";
-        buf_printf(b, "%s%s", i ? " " : "", quote);
+        buf_printf(b, "%s%s", i > first ? " " : "", quote);
         for (size_t k = 0; k < most && text[k]; k++)
             if (text[k] == '\'')
                 buf_append_cstr(b, "'\\''");

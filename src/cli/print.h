@@ -20,8 +20,11 @@ void print_json_line(const json_t *json, struct str line);
 /* Any number of lines, the last of which ends, too: as terminal_print(), but for tabs, of which sources are full. */
 void print_lines(struct str text);
 
-/* A command with its arguments as a shell is told them, of each word at most `most` bytes; behind 16 KiB
- * the rest is left out. */
+/*
+ * A command with its arguments as a shell is told them, of each word at most `most` bytes; behind 16 KiB the rest is
+ * left out. Where a login shell only starts it, by this line, that shell isn't told.
+ */
+#define PRINT_SHELL_LINE "\"$0\" \"$@\""
 void print_words(struct buf *b, const json_t *argv, size_t most);
 
 /* As terminal_print(); print_line() ends the line, too. */

@@ -58,6 +58,18 @@ static void words_are_told_as_to_a_shell(void **state)
     assert_true(str_eqc(buf_str(&all), "sh -c 'echo it'\\''s > f' '' '?'"));
     print_words(&cut, argv, 4);
     assert_true(str_eqc(buf_str(&cut), "sh -c 'echo' '' '?'"));
+    AUTO_JSON json_t *login = json_pack("[s,s,s,s,s,s]", "bash", "-l", "-c", PRINT_SHELL_LINE, "make", "the test");
+    AUTO_JSON json_t *other = json_pack("[s,s,s,s,s]", "./bash", "-l", "-c", PRINT_SHELL_LINE, "make");
+    AUTO_JSON json_t *bare = json_pack("[s,s,s,s]", "bash", "-l", "-c", PRINT_SHELL_LINE);
+    buf_clear(&all);
+    print_words(&all, login, 60);
+    assert_true(str_eqc(buf_str(&all), "make 'the test'"));
+    buf_clear(&all);
+    print_words(&all, other, 60);
+    assert_true(str_starts(buf_str(&all), STR("./bash -l -c ")));
+    buf_clear(&all);
+    print_words(&all, bare, 60);
+    assert_true(str_starts(buf_str(&all), STR("bash -l -c ")));
     for (int i = 0; i < 2000; i++)
         (void)json_array_append_new(long_one, json_string("''''''''''''"));
     print_words(&many, long_one, 60);

@@ -10,6 +10,7 @@
 #include "cli/env/settings.h"
 #include "cli/exec/terminal.h"
 #include "cli/files/copy.h"
+#include "cli/print.h"
 #include "cli/things.h"
 
 #include <limits.h>
@@ -282,7 +283,7 @@ static int agent_work(struct agent_call *a)
             words[n++] = (char *)json_string_value(one);
     if (a->o->takes_command && *a->o->rest && **a->o->rest != '-' && n < ARRAY_SIZE(words) - 3) {
         words[n++] = (char *)"-c";
-        words[n++] = (char *)"\"$0\" \"$@\"";
+        words[n++] = (char *)PRINT_SHELL_LINE;
     }
     for (char *const *word = a->o->rest; *word && n < ARRAY_SIZE(words) - 1; word++)
         words[n++] = *word;

@@ -355,6 +355,15 @@ def test_nothing_is_left_of_a_comparison_when_coved_is_killed(talkative, alike):
     assert told == "" and again == used
 
 
+def test_what_waits_for_another_template_gives_way_to_blanks(service, sandbox, snapshots):
+    """A blank has no files in the pool: two are kept, whatever was asked for before."""
+    other = service.cove("snapshot", sandbox, "other").stdout.strip()
+    service.create(template=other)
+    service.create()
+    most = service.baseline["boxes in the pool"] + 3
+    assert wait_until(lambda: settled(service.counts, quiet=1)["boxes in the pool"] <= most), (service.counts(), most)
+
+
 def test_what_nobody_needs_goes(service, sandbox, snapshots):
     before = {e["layer"] for e in json.loads(service.cove("gc", "--dry-run", "--json").stdout)["layers"]}
     name = service.cove("snapshot", sandbox, "short").stdout.strip()

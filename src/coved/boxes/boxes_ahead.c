@@ -107,6 +107,7 @@ static bool is_ahead(const struct box_entry *e)
 struct ahead_stock {
     size_t last; /* warm or soon, for what was asked for last */
     size_t n;    /* of this tier: made, being made, dressed for the next one */
+    size_t blank;
     size_t wanted;
 };
 
@@ -136,8 +137,9 @@ static struct ahead_stock take_stock(struct boxes *b, const struct tier *tier)
     struct ahead_stock s = {.wanted = ready_wanted(b, tier)};
     for (size_t i = 0; i < ARRAY_SIZE(early); i++)
         LIST_FOREACH (struct box_entry, e, &b->lists[early[i]], node) {
-            s.n += e->tier == tier;
+            s.blank += e->tier == tier;
         }
+    s.n = s.blank;
     LIST_FOREACH (struct waiting, w, &b->waiting, node) {
         s.wanted += w->outfit.tier == tier;
     }
@@ -216,7 +218,8 @@ static bool work_ahead(struct boxes *b, const struct tier *tier, struct err *err
     const struct ahead_stock stock = take_stock(b, tier);
     const uint32_t ready = ready_wanted(b, tier);
     const bool has_blank = boxes_find_blank(b, tier);
-    size_t warm_wanted = b->last.tier == tier ? ready - MIN(ready / 2, (uint32_t)BLANKS_KEPT) : 0;
+    const size_t blanks_wanted = MIN(ready / 2, (uint32_t)BLANKS_KEPT);
+    size_t warm_wanted = b->last.tier == tier ? ready - blanks_wanted : 0;
     bool last_short = b->last.layer[0] && stock.last < warm_wanted;
     if (has_blank && last_short && !b->n_waiting && !(b->last.awaits && somebody_is_dressed(b))) {
         *ret_r = dress_ahead(b, &b->last, err);
@@ -238,7 +241,7 @@ static bool work_ahead(struct boxes *b, const struct tier *tier, struct err *err
     bool too_many = stock.n > stock.wanted;
     struct box_entry *other = NULL;
     /* What is for nobody any more gives way to a blank, too, which is for all. */
-    if ((last_short || too_many || !has_blank) && !b->counts[BOX_MAKING])
+    if ((last_short || too_many || stock.blank < MAX(blanks_wanted, 1U)) && !b->counts[BOX_MAKING])
         other = find_other(b, tier, &stock, warm_wanted, too_many);
     if (other) {
         boxes_kill_unused(other);

@@ -8,23 +8,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static int clone_with(int dirfd, const char *path, unsigned deep, uint64_t attrs, int *ret_fd)
+{
+    struct mount_attr attr = {.attr_set = attrs, .propagation = MS_PRIVATE};
+    AUTO_CLOSE int fd = open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | deep);
+    if (fd < 0 || mount_setattr(fd, "", AT_EMPTY_PATH | deep, &attr, sizeof(attr)) < 0)
+        return -errno;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
 int mount_clone(int dirfd, const char *path, int *ret_fd)
 {
-    int fd = open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-    if (fd < 0)
-        return -errno;
-    *ret_fd = fd;
-    return 0;
+    return clone_with(dirfd, path, 0, 0, ret_fd);
 }
 
 int mount_clone_tree(int dirfd, const char *path, uint64_t attrs, int *ret_fd)
 {
-    struct mount_attr attr = {.attr_set = attrs};
-    AUTO_CLOSE int fd = open_tree(dirfd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH);
-    if (fd < 0 || (attrs && mount_setattr(fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0))
-        return -errno;
-    *ret_fd = TAKE_FD(fd);
-    return 0;
+    return clone_with(dirfd, path, AT_RECURSIVE, attrs, ret_fd);
 }
 
 int mount_set(int fd, uint64_t attrs, int userns_fd)

@@ -7,7 +7,10 @@
 
 #include "base/def.h"
 
-/* A detached copy of the mount at path (the directory `path` itself becomes its root). */
+/*
+ * A detached copy of the mount at path (the directory `path` itself becomes its root). A private one, even of a mount
+ * that is shared, as a host's are: what is mounted over the copy would come to lie over the original, too.
+ */
 int mount_clone(int dirfd, const char *path, int *ret_fd) WARN_UNUSED;
 
 /*

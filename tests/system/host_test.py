@@ -60,6 +60,8 @@ def boxes_in_mode(mode):
     with running(COVE_OVERLAY=mode) as (service, client):
         if mode == "attached":
             assert "from attached layers" in read(service.log)
+        # Else what a sandbox mounts over a layer while it begins lies for that time over the layer of all: others can't be made, or lack files.
+        assert not re.search(r" (shared|master):", read(f"/proc/{service.coved_pid}/mountinfo")), read(f"/proc/{service.coved_pid}/mountinfo")
         for _ in range(2):
             with ThreadPoolExecutor(6) as pool:
                 sandboxes = list(pool.map(lambda _: client.create(), range(6)))

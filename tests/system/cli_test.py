@@ -368,8 +368,9 @@ def test_those_that_ended_are_listed_and_their_logs_found(service):
     sandbox = service.create()
     assert service.cove("rm", sandbox).returncode == 0
     assert sandbox not in service.cove("ls", "-q").stdout
-    all_of_them = json.loads(service.cove("ls", "--all", "--json").stdout)
-    one, = [s for s in all_of_them if s["id"] == sandbox]
+    ended = lambda: [s for s in json.loads(service.cove("ls", "--all", "--json").stdout) if s["id"] == sandbox]
+    assert wait_until(ended) # it is answered before its files are gone
+    one, = ended()
     assert (one["state"], one["end_cause"]) == ("ended", "killed") and one["ended_at"]
     assert re.search(rf"^{sandbox}  ended, killed +base ", service.cove("ls", "-a").stdout, re.M)
     for command in ("log", "logs", "net"):

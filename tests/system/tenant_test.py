@@ -140,6 +140,7 @@ def test_a_tenant_s_own_log(service):
     assert "of-noted" in ran(service, "log", "--service", "--tenant", "noted")
     assert ran(service, "log", "--verify", "--service", "--tenant", "noted").startswith("intact: ")
     assert "of-noted" not in ran(service, "log", "--service")
+    ran(service, "tenant", "rm", "noted")
 
 
 def test_limits(service):

@@ -151,6 +151,7 @@ struct sandbox {
     bool may_start;     /* that memory is a build's: where it can't be used, the start command is run */
     bool was_kept;      /* nothing of it ran when its end began */
     bool session_broke; /* since it began to be paused, or to be resumed */
+    unsigned attaching; /* so many times coved was asked for a socket for the session, and has not answered */
     bool is_half_made;  /* paused for everybody, but coved has what an earlier worker began to make of its files */
     uint64_t pause_seq; /* the event that began the last pause or resume */
     uint64_t resume_timeout_ms;

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,19 @@ def remembering(service, word):
     """Boxes that have it in memory, whether they are anybody's or not."""
     memories = (Path(f"/proc/{pid}/root/dev/shm/memory") for pid in children(service.coved.pid))
     return sum(memory.is_file() and memory.read_text().strip() == word for memory in memories)
+
+
+@is_stub
+def test_one_snapshot_right_after_another(live):
+    """The second one begins before the session with the agent is open again after the first."""
+    service, client = live
+    sandbox = client.create().id
+    remember(client, sandbox, "both")
+    api = service.child("cove-api")
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: client.post(f"sandboxes/{sandbox}/snapshots", {"memory": True}), range(3)))
+    assert [status for status, _ in answers] == [201] * 3, answers
+    assert remembered(client, sandbox) == ["both", "both"] and service.child("cove-api") == api
 
 
 @is_stub

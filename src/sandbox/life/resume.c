@@ -7,6 +7,7 @@
 #include "sandbox/life/life.h"
 #include "sandbox/life/pause.h"
 #include "sandbox/life/sleep.h"
+#include "sandbox/life/store.h"
 #include "sandbox/object.h"
 #include "sandbox/owner.h"
 #include "sandbox/record/record.h"
@@ -84,11 +85,14 @@ static void on_attached(void *ctx, const union sup_message *answer, int fd, cons
 {
     struct sandbox *sb = ctx;
     struct err local;
-    if (sb->core->closing || !sb->session) {
+    const bool is_last = --sb->attaching == 0;
+    if (sb->core->closing || !sb->session || !is_last) {
         (void)fd_close(fd);
     } else if (!answer || fd < 0 || session_start(sb->session, fd, &local) < 0) {
         pause_lost(sb, !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg);
     }
+    if (!list_empty(&sb->stores) && !sb->core->closing)
+        stores_go(sb);
     sandbox_unref(sb);
 }
 
@@ -104,6 +108,7 @@ void resume_attach_to(struct sandbox *sb)
 {
     struct err err;
     sandbox_ref(sb);
+    sb->attaching++;
     if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)
         pause_answer_later(sb, on_attached, &err);
 }

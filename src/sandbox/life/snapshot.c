@@ -36,8 +36,6 @@ struct storing {
     void *ctx;
 };
 
-static void go(struct sandbox *sb);
-
 void layer_name_new(char ret_name[static LAYER_NAME_LEN + 1])
 {
     char random[LAYER_NAME_LEN - 6 + 1];
@@ -63,7 +61,7 @@ static void snapshot_finish(struct storing *s, const struct sup_stored *stored, 
     list_remove(&s->node);
     mem_free(s);
     fn(ctx, stored, err);
-    go(sb);
+    stores_go(sb);
     sandbox_unref(sb);
 }
 
@@ -126,7 +124,7 @@ static void storing_on_drain(struct loop_alarm *alarm)
     }
     (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox's memory is being saved: try again");
     session_drop(TAKE_PTR(s->before), &why);
-    go(s->sb);
+    stores_go(s->sb);
 }
 
 /* What comes from here on waits for the session after; what is under way has a moment to come to an end. */
@@ -147,7 +145,7 @@ static void storing_undrain(struct storing *s, const struct err *why)
         session_drop(TAKE_PTR(s->before), why);
 }
 
-static void go(struct sandbox *sb)
+void stores_go(struct sandbox *sb)
 {
     struct storing *s = LIST_FIRST(struct storing, &sb->stores, node);
     if (!s) {
@@ -158,7 +156,8 @@ static void go(struct sandbox *sb)
     if (s->asked || s->before)
         return;
     if (s->memory && sb->session && !s->drain_until) {
-        storing_drain(s);
+        if (!sb->attaching) /* else with the answer: a session that has just begun is not open before */
+            storing_drain(s);
         return;
     }
     struct err err;
@@ -243,7 +242,7 @@ int store_files(struct sandbox *sb, const char *layer, const struct store_what *
     (void)memccpy(s->layer, layer, 0, sizeof(s->layer));
     list_append(&sb->stores, &s->node);
     layers_making(sb->core, s->layer);
-    go(sb);
+    stores_go(sb);
     return 0;
 }
 

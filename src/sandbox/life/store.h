@@ -19,6 +19,7 @@ int store_files(struct sandbox *sb, const char *layer, const struct store_what *
 int store_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED;        /* it runs or is paused */
 int store_memory_permitted(const struct sandbox *sb, struct err *err) WARN_UNUSED; /* its tier can, and it runs */
 void stores_end(struct sandbox *sb, const struct err *why); /* those that coved does not know of yet */
+void stores_go(struct sandbox *sb);                         /* the first of them, if nothing is in its way */
 bool layer_name_is(const char *name);
 
 /* layers.c */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/child.h"
 #include "coved/workers/renewer.h"
+#include "kernel/tree/tree.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -104,8 +106,5 @@ int main(void)
     (void)snprintf(file, sizeof(file), "%s/domain", dir);
     (void)snprintf(program, sizeof(program), "%s/cove", dir);
     int r = cmocka_run_group_tests(tests, NULL, NULL);
-    (void)unlink(file);
-    (void)unlink(program);
-    (void)rmdir(dir);
-    return r;
+    return tree_remove(AT_FDCWD, dir) == 0 ? r : 1;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fill COPY NAME COMMIT whole|shallow AUTHOR EMAIL HASH: a repository of the pack and index that lie there, on the branch
-# cove/NAME.
+# fill COPY NAME COMMIT whole|shallow AUTHOR EMAIL HASH: a repository of the pack and index that lie there, on the
+# branch cove/NAME.
 set -e
 cd "$1"
 git init -q .

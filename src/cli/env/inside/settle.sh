@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# settle COPY NAME: a copy that is kept for the next: without a branch, and what its index knows of files must still hold
-# where they are others' and new; no file may be as new as the index, which status writes for that.
+# settle COPY NAME: makes of it a copy that is kept for the next one. It has no branch. What its index knows of files
+# must still hold where they are others' and new. No file may be as new as the index, which status writes for that.
 set -e
 cd "$1"
 git config core.checkStat minimal

@@ -34,6 +34,7 @@ struct ticket {
 /* A file that is whole. */
 struct sent {
     struct list node; /* oldest first */
+    uint64_t tenant;  /* of those before this worker, other tenants than the default one are one: TENANT_ANY */
     char hash[UPLOAD_HASH_LEN + 1];
     usec_t at; /* real time */
     uint64_t bytes;
@@ -69,10 +70,11 @@ struct upload {
 
 /* ---- what there is ---- */
 
-static struct sent *uploads_add(struct uploads *u, const char *hash, usec_t at, uint64_t bytes)
+static struct sent *uploads_add(struct uploads *u, uint64_t tenant, const char *hash, usec_t at, uint64_t bytes)
 {
     struct sent *s = mem_new(struct sent);
     memcpy(s->hash, hash, UPLOAD_HASH_LEN);
+    s->tenant = tenant;
     s->at = at;
     s->bytes = bytes;
     list_append(&u->by_time, &s->node);
@@ -138,7 +140,7 @@ static int uploads_read_all(struct uploads *u, struct err *err)
         if (!uploads_is_name(e->d_name))
             (void)unlinkat(u->dirfd, e->d_name, 0);
         else if (fstatat(u->dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-            (void)uploads_add(u, e->d_name,
+            (void)uploads_add(u, e->d_name[0] == UPLOAD_OF_TENANT ? TENANT_ANY : TENANT_DEFAULT, e->d_name,
                               (usec_t)st.st_mtim.tv_sec * USEC_PER_SEC + (usec_t)st.st_mtim.tv_nsec / 1000,
                               (uint64_t)st.st_size);
     }
@@ -205,14 +207,30 @@ bool upload_is_full(const struct err *err)
     return err->code == ERR_RESOURCE_EXHAUSTED && (err->errnum == ENOSPC || err->errnum == EDQUOT);
 }
 
-/* All of them together stay within their bound. */
-static int keep_bound(struct uploads *u, uint64_t more, struct err *err)
+static uint64_t sent_tenant(const struct list *node)
 {
-    while (u->bytes + more > UPLOADS_BYTES_MAX) {
-        struct sent *oldest = LIST_FIRST(struct sent, &u->by_time, node);
-        if (!oldest || !discard(u, oldest))
-            return err_set(err, ERR_RESOURCE_EXHAUSTED, "the uploads in progress take %llu GiB: try again in a moment",
-                           (unsigned long long)(UPLOADS_BYTES_MAX >> 30));
+    return container_of(node, const struct sent, node)->tenant;
+}
+
+static uint64_t sent_bytes(const struct list *node)
+{
+    return container_of(node, const struct sent, node)->bytes;
+}
+
+/* All of them together stay within their bound, and those of a tenant that are under way within its share of it. */
+static int keep_bound(struct uploads *u, uint64_t tenant, uint64_t more, struct err *err)
+{
+    uint64_t running = 0, own = 0;
+    LIST_FOREACH (const struct upload, up, &u->running, node) {
+        running += up->repeats ? 0 : up->bytes;
+        own += up->repeats || up->tenant != tenant ? 0 : up->bytes;
+    }
+    const bool is_share = quota_is_share(UPLOADS_BYTES_MAX, running, own, more);
+    while (!is_share || u->bytes + more > UPLOADS_BYTES_MAX) {
+        struct list *oldest = is_share ? share_first(&u->by_time, sent_tenant, sent_bytes) : NULL;
+        if (!oldest || !discard(u, container_of(oldest, struct sent, node)))
+            return err_set(err, ERR_RESOURCE_EXHAUSTED, "the uploads in progress take %llu MiB: try again in a moment",
+                           (unsigned long long)(running >> 20));
     }
     return 0;
 }
@@ -239,7 +257,7 @@ int uploads_new(const char *data_dir, uint64_t reserve_bytes, struct uploads **r
         return -1;
     }
     struct err ignored;
-    int r UNUSED = keep_bound(u, 0, &ignored);
+    int r UNUSED = keep_bound(u, TENANT_DEFAULT, 0, &ignored);
     *ret_uploads = u;
     return 0;
 }
@@ -325,7 +343,7 @@ void uploads_grant(struct uploads *u, uint64_t tenant, const char *hash, char re
         if (old->until < now)
             uploads_drop(u, old);
     if (map_count(&u->tickets) >= TICKETS_MAX)
-        uploads_drop(u, container_of(share_first(&u->by_age, ticket_tenant), struct ticket, node));
+        uploads_drop(u, container_of(share_first(&u->by_age, ticket_tenant, NULL), struct ticket, node));
     struct ticket *t = mem_new(struct ticket);
     memcpy(t->hash, hash, UPLOAD_HASH_LEN);
     id_token(t->token, UPLOAD_TOKEN_LEN);
@@ -473,7 +491,7 @@ int upload_write(struct upload *up, struct str bytes, struct err *err)
         return too_large(err);
     if (up->repeats)
         return uploads_compare(up, bytes, err);
-    if (keep_bound(u, bytes.n, err) < 0 || need_room(u, bytes.n, err) < 0)
+    if (keep_bound(u, up->tenant, bytes.n, err) < 0 || need_room(u, bytes.n, err) < 0)
         return -1;
     int r = fd_write_all(up->fd, bytes.p, bytes.n);
     if (r < 0)
@@ -514,7 +532,7 @@ int upload_end(struct upload *up, struct err *err)
     if (old)
         uploads_forget(u, old);
     u->bytes -= up->bytes; /* uploads_add() counts them again */
-    (void)uploads_add(u, up->hash, clock_real(), up->bytes);
+    (void)uploads_add(u, up->tenant, up->hash, clock_real(), up->bytes);
     if (up->ticket)
         up->ticket->used = true;
     uploads_put(up);

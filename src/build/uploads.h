@@ -6,7 +6,7 @@
  *  1. A file appears when all of it is there. What failed, was given up or was cut by a crash leaves nothing.
  *  2. What there is stands in memory, with its sizes: the directory is read once.
  *  3. The disk keeps its reserve: bytes are taken while it does. Those that are older than an hour make room for it,
- *     and the oldest of all for the bound on all of them.
+ *     and for the bound on all of them the oldest of the tenant that has most.
  *  4. A link is good until a file was sent by it, once. Then it takes that file's very bytes again - somebody's answer
  *     got lost - and changes nothing; another content needs another link, which needs the key. One upload at a time
  *     goes by a link, and not at a crawl.
@@ -29,7 +29,7 @@ enum { UPLOAD_TOKEN_LEN = 40, UPLOAD_HASH_LEN = 64 };
 void upload_name(uint64_t tenant, const char *hash, char ret_name[static UPLOAD_HASH_LEN + 1]);
 
 #define UPLOAD_BYTES_MAX (UINT64_C(8) << 30)   /* of one */
-#define UPLOADS_BYTES_MAX (UINT64_C(32) << 30) /* of all */
+#define UPLOADS_BYTES_MAX (UINT64_C(32) << 30) /* of all; under way, a tenant has a share of it */
 
 /* What stays free on the disk. AUTO: as for sandboxes, 2 % of it, but 1 GiB at least and 8 GiB at most. */
 #define UPLOADS_RESERVE_AUTO UINT64_C(0)

@@ -354,6 +354,34 @@ static void a_tenants_file_is_its_own(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void test_make(const struct test_dir *dir, const char *name, off_t bytes, time_t at)
+{
+    AUTO_FREE char *path = mem_printf("%s/uploads/%s", dir->path, name);
+    assert_int_equal(fd_write_file(AT_FDCWD, path, STR(""), 0600), 0);
+    assert_int_equal(truncate(path, bytes), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){{.tv_sec = at}, {.tv_sec = at}}, 0), 0);
+}
+
+static void whoever_has_most_gives_way(void **state)
+{
+    const struct test_dir *dir = *state;
+    char theirs[UPLOAD_HASH_LEN + 1];
+    struct uploads *u;
+    struct upload *up;
+    struct err err;
+    upload_name(7, OTHER, theirs);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    uploads_free(u);
+    test_make(dir, HASH, 1, 1000); /* sparse */
+    test_make(dir, theirs, (off_t)UPLOADS_BYTES_MAX - 1, 2000);
+    assert_int_equal(uploads_new(dir->path, UPLOADS_RESERVE_NONE, &u, &err), 0);
+    assert_int_equal(upload_begin(u, 7, OTHER, -1, &up, &err), 0);
+    assert_int_equal(upload_write(up, STR("x"), &err), 0);
+    assert_true(uploads_has(u, HASH) && !uploads_has(u, theirs));
+    upload_cancel(up);
+    uploads_free(u);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, test_dir_setup, teardown)
 
 int main(void)
@@ -366,6 +394,7 @@ int main(void)
                                        TEST(links_leave_slots_to_the_key),
                                        TEST(a_crawl_is_told_apart),
                                        TEST(totals_are_kept),
+                                       TEST(whoever_has_most_gives_way),
                                        TEST(the_disk_keeps_its_reserve)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

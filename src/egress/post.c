@@ -5,8 +5,8 @@
  *  1. A target is judged by the policy that comes with the request, as a sandbox's connection would be: by name before
  *     it is resolved, then by the address that is dialled. So a name can't lead to this machine or its network, unless
  *     a rule names that address.
- *  2. It has POST_MS, whatever its target does; POSTS_MAX at a time, the rest fail at once. One request a connection,
- *     and no redirect is followed.
+ *  2. It has POST_MS, whatever its target does; POSTS_MAX at a time, of which each tenant leaves as many free as it
+ *     has; the rest fail at once. One request a connection, and no redirect is followed.
  *  3. Of the answer the status line is read, and nothing else: no byte of it goes further than the three digits.
  */
 #include "base/mem.h"
@@ -23,6 +23,7 @@ struct post {
     struct list node;
     struct egress *egress;
     json_t *request;
+    json_int_t tenant;
     struct policy *policy;
     struct requests_url url; /* in request */
     struct resolver_lookup *lookup;
@@ -221,12 +222,21 @@ static int post_parse(struct post *p, struct netaddr *ret_literal, struct err *e
     return post_write(p, err);
 }
 
+static bool post_has_room(struct egress *e, json_int_t tenant)
+{
+    size_t own = 0;
+    LIST_FOREACH (const struct post, p, &e->posts, node)
+        own += p->tenant == tenant;
+    return own + e->n_posts + 2 <= POSTS_MAX;
+}
+
 void post_begin(struct egress *e, json_t *request)
 {
+    const json_int_t tenant = json_integer_value(json_object_get(request, "tenant"));
     struct netaddr literal;
     struct policy_answer by_name;
     struct err err;
-    if (e->n_posts >= POSTS_MAX) {
+    if (!post_has_room(e, tenant)) {
         (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too many requests are under way");
         requests_fail(e, request, &err);
         return;
@@ -234,6 +244,7 @@ void post_begin(struct egress *e, json_t *request)
     struct post *p = mem_new(struct post);
     p->egress = e;
     p->request = json_incref(request);
+    p->tenant = tenant;
     p->timer = mem_new(uv_timer_t);
     p->timer->data = p;
     buf_init(&p->out, POST_HEAD_MAX + EGRESS_MESSAGE_MAX);

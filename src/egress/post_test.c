@@ -18,13 +18,19 @@ static void post_open(struct test_flow *w)
     test_flow_expect_told(w, "\"hello\"", "");
 }
 
-static void post_send(struct test_flow *w, const char *policy, const char *url, const char *name, const char *value)
+static void post_send_of(struct test_flow *w, int tenant, const char *policy, const char *url, const char *name,
+                         const char *value)
 {
-    json_t *request = json_pack("{s:s,s:i,s:o,s:s,s:{s:s},s:s}", "op", "post", "tag", 5, "policy",
+    json_t *request = json_pack("{s:s,s:i,s:i,s:o,s:s,s:{s:s},s:s}", "op", "post", "tag", 5, "tenant", tenant, "policy",
                                 json_loads(policy, 0, NULL), "url", url, "headers", name, value, "body", "{}");
     assert_non_null(request);
     assert_true(requests_handle(w->egress, request));
     json_decref(request);
+}
+
+static void post_send(struct test_flow *w, const char *policy, const char *url, const char *name, const char *value)
+{
+    post_send_of(w, 0, policy, url, name, value);
 }
 
 static void post_url(const struct test_flow *w, const char *host, char ret_url[static 64])
@@ -97,6 +103,23 @@ static void test_refused(void **state)
     test_flow_close(&w);
 }
 
+/* Where nobody answers, requests stay for as long as they may: not all can be one tenant's. */
+static void test_a_tenant_leaves_room(void **state)
+{
+    (void)state;
+    char url[64];
+    struct test_flow w;
+    post_open(&w);
+    post_url(&w, "127.0.0.1", url);
+    for (int i = 0; i < 128; i++)
+        post_send(&w, ALLOWED, url, "x-a", "b");
+    post_send(&w, ALLOWED, url, "x-a", "b");
+    test_flow_expect_told(&w, "\"failed\"", "resource_exhausted");
+    post_send_of(&w, 7, ALLOWED, url, "x-a", "b");
+    assert_int_equal(w.egress->n_posts, 129);
+    test_flow_close(&w);
+}
+
 static void test_the_end_in_the_middle(void **state)
 {
     (void)state;
@@ -113,6 +136,7 @@ static void test_the_end_in_the_middle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_a_tenant_leaves_room),
                                        cmocka_unit_test(test_the_end_in_the_middle)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,10 @@
 
 #include "base/list.h"
 
+typedef uint64_t (*share_fn)(const struct list *node);
+
 /*
- * The first of the tenant that has most of them: who has less than others loses nothing by what they add. NULL: there
- * are none. Walks through the list.
+ * The first of the tenant that has most of them, or where one counts for more than another most of what size_of says:
+ * who has less than others loses nothing by what they add. NULL: there are none. Walks through the list.
  */
-struct list *share_first(struct list *all, uint64_t (*tenant_of)(const struct list *node));
+struct list *share_first(struct list *all, share_fn tenant_of, share_fn size_of);

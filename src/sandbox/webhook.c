@@ -4,6 +4,7 @@
 #include "event/feed.h"
 #include "policy/policy.h"
 #include "sandbox/network/network_internal.h"
+#include "sandbox/quota.h"
 #include "sandbox/record/record.h"
 #include "sandbox/tenant.h"
 
@@ -162,7 +163,7 @@ static json_t *hook_request(const struct hook *h, const struct life_row *row)
     id_uuid(delivery);
     words->write(row, tenant_name(h->all->core, h->w.tenant), &body);
     words->sign(headers, h->w.id, delivery, str_of(hook_text(h, "secret")), buf_str(&body));
-    return json_pack("{s:s,s:o,s:s,s:o,s:s%}", "op", "post", "policy",
+    return json_pack("{s:s,s:I,s:o,s:s,s:o,s:s%}", "op", "post", "tenant", (json_int_t)h->w.tenant, "policy",
                      policy ? json_incref(policy) : json_pack("{s:s}", "default", "allow"), "url", hook_text(h, "url"),
                      "headers", headers, "body", buf_data(&body), buf_len(&body));
 }
@@ -387,7 +388,7 @@ int webhook_create(struct core *core, const struct actor *actor, const json_t *c
         n += h->w.tenant == tenant;
     if (hook_check(config, err) < 0 || hook_check_target(core, config, err) < 0)
         return -1;
-    if (n >= WEBHOOKS_OF_ONE || all->n >= WEBHOOKS_MAX)
+    if (n >= WEBHOOKS_OF_ONE || !quota_has_room(core, WEBHOOKS_MAX, all->n, n))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu webhooks, and %d is the limit", n, WEBHOOKS_OF_ONE);
     if (hook_act(core, actor, EVENT_WEBHOOK_CREATE, config, tenant, &seq, err) < 0)
         return -1;

@@ -70,7 +70,7 @@ static void job_ends(struct mcp_job *j)
     if (m->n_ended < MCP_JOBS_MAX)
         m->n_ended++;
     else
-        exec_job_free(container_of(share_first(&m->ended, job_tenant), struct mcp_job, node));
+        exec_job_free(container_of(share_first(&m->ended, job_tenant, NULL), struct mcp_job, node));
 }
 
 static void job_leaves(struct call *c)

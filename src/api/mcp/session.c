@@ -62,7 +62,7 @@ static void mcp_sessions_make_room(struct mcp *m, const struct call *c)
         else
             break;
     if (map_count(&m->sessions) >= MCP_SESSIONS_MAX)
-        mcp_session_free(m, container_of(share_first(&m->used, mcp_session_tenant), struct mcp_session, node));
+        mcp_session_free(m, container_of(share_first(&m->used, mcp_session_tenant, NULL), struct mcp_session, node));
 }
 
 struct mcp_session *mcp_session_make(struct call *c, const char *version, bool can_ask)

@@ -98,7 +98,7 @@ static void command_ends(struct osb_command *m)
     if (o->n_ended < ENDED_MAX)
         o->n_ended++;
     else
-        command_free(container_of(share_first(&o->ended, command_tenant), struct osb_command, node));
+        command_free(container_of(share_first(&o->ended, command_tenant, NULL), struct osb_command, node));
 }
 
 static void command_kill(struct osb_command *m, int signal)

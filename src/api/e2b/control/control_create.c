@@ -83,7 +83,7 @@ static void control_create_make_room(struct e2b *e2b)
 {
     if (map_count(&e2b->creations_by_key) < KEYS_MAX)
         return;
-    const uint64_t tenant = creation_tenant(share_first(&e2b->creations, creation_tenant));
+    const uint64_t tenant = creation_tenant(share_first(&e2b->creations, creation_tenant, NULL));
     unsigned n = 0;
     LIST_FOREACH (struct control_creation, cr, &e2b->creations, node)
         if (cr->id[0] && cr->tenant == tenant && n++ < KEYS_AT_A_TIME)

@@ -409,6 +409,33 @@ static void what_is_named_in_a_body_is_ones_own(void **state)
     assert_string_not_equal(first, second);
 }
 
+/* What is kept of creates is bounded, and whoever has most of it loses first. */
+static void create_once(struct site *s, const char *key, unsigned n, char ret_id[static 64])
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    AUTO_FREE char *headers =
+        mem_printf("X-API-KEY: %s\r\nContent-Type: application/json\r\nIdempotency-Key: k%u\r\n", key, n);
+    assert_int_equal(facade_call(s->f, "POST", "/v2/sandboxes", headers, STR("{\"templateID\":\"base\"}"), NULL, &b),
+                     201);
+    member(&b, "sandboxID", ret_id, 64);
+}
+
+static void repeated_creates_of_others_stay_known(void **state)
+{
+    AUTO_BUF struct buf b = BUF_INIT(1 << 20);
+    struct site *s = *state;
+    char first[64], own[64], again[64];
+    s->facades.e2b->creations_max = 8;
+    create_once(s, s->key_b, 0, first);
+    for (unsigned i = 0; i < 20; i++) {
+        create_once(s, s->key_a, i, own);
+        AUTO_FREE char *sandbox = mem_printf("/sandboxes/%s", own);
+        assert_int_equal(ask(s, s->key_a, "DELETE", sandbox, NULL, &b), 204);
+    }
+    create_once(s, s->key_b, 0, again);
+    assert_string_equal(first, again);
+}
+
 static void scopes_are_kept(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
@@ -559,6 +586,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_named_in_a_body_is_ones_own, setup, teardown),
         cmocka_unit_test_setup_teardown(tools_keep_to_their_tenant, setup, teardown),
         cmocka_unit_test_setup_teardown(scopes_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(repeated_creates_of_others_stay_known, setup, teardown),
         cmocka_unit_test_setup_teardown(limits_are_told_in_each_facades_words, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

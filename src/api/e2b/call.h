@@ -14,6 +14,7 @@ enum {
     INPUT_BODY_MAX = 6 * 1024 * 1024, /* of one that carries input for a process: 4 MiB in base64 */
     REPLY_MAX = CALL_REPLY_MAX,
     SCRATCH_MAX = 512 * 1024,
+    CREATIONS_MAX = 4096,
 };
 
 struct e2b {
@@ -23,6 +24,7 @@ struct e2b {
     struct map watchers;         /* id -> struct watcher, see envd_watchers.c */
     struct map creations_by_key; /* "<tenant>/<Idempotency-Key>" -> struct creation, see control_create.c */
     struct list creations;
+    size_t creations_max;  /* CREATIONS_MAX, but in tests */
     struct buf scratch;    /* for frames: one is built and handed to http before the next */
     char chunk[64 * 1024]; /* for (de)compression, likewise */
 };

@@ -69,6 +69,7 @@ struct e2b *e2b_new(const struct e2b_config *config)
     e2b->builder = config->builder;
     e2b->domain = mem_strdup(config->domain);
     list_init(&e2b->creations);
+    e2b->creations_max = CREATIONS_MAX;
     buf_init(&e2b->scratch, SCRATCH_MAX);
     facade_init(&e2b->facade, &e2b_ops, config->core, config->refusals);
     return e2b;

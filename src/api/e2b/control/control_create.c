@@ -2,7 +2,7 @@
 /*
  * Creating. A client that is not sure whether its request arrived repeats it with the same Idempotency-Key (v2 only)
  * and gets the same sandbox: requests with the key of one that is under way wait for it, later ones find what it made
- * as long as that lives. Keys are kept in this process, up to KEYS_MAX of them.
+ * as long as that lives. Keys are kept in this process, up to CREATIONS_MAX of them.
  */
 #include "api/e2b/control/control.h"
 #include "api/e2b/control/create_spec.h"
@@ -13,7 +13,7 @@
 
 #include <inttypes.h>
 
-enum { KEYS_MAX = 4096, KEYS_AT_A_TIME = 64, KEY_LEN_MAX = 255 };
+enum { KEYS_AT_A_TIME = 64, KEY_LEN_MAX = 255 };
 
 struct control_creation {
     struct list node;    /* of e2b->creations, oldest first; only when it has a key */
@@ -81,7 +81,7 @@ static uint64_t creation_tenant(const struct list *node)
  */
 static void control_create_make_room(struct e2b *e2b)
 {
-    if (map_count(&e2b->creations_by_key) < KEYS_MAX)
+    if (map_count(&e2b->creations_by_key) < e2b->creations_max)
         return;
     const uint64_t tenant = creation_tenant(share_first(&e2b->creations, creation_tenant, NULL));
     unsigned n = 0;

@@ -38,7 +38,7 @@ static struct gvisor_runsc gvisor_runsc = {.fd = -1}; /* owned */
 
 #define GVISOR_TRIED "runsc-tried"
 
-enum { GVISOR_TRY_SECONDS = 60, /* tenths of one, where nothing else runs */ GVISOR_WHICH = 256 };
+enum { GVISOR_TRY_SECONDS = 60, /* tenths of one, where nothing else runs */ GVISOR_KNOWN = 512 };
 
 static int gvisor_find(void)
 {
@@ -97,65 +97,53 @@ static pid_t gvisor_try(int runsc_fd)
     _exit(child_wait(pid) == 0 ? 0 : 1);
 }
 
-/*
- * The run directory tells which runsc has run its program on this boot, so that it is tried once. Where nothing ran, it
- * is tried again.
- */
-static bool gvisor_is_tried(const struct tier_host *host, int runsc_fd, char ret_path[static PATH_MAX],
-                            struct buf *ret_which)
+/* Of the program, on this boot; empty: nothing can be kept. */
+static void gvisor_identify(const struct tier_host *host, int runsc_fd, struct buf *b)
 {
-    AUTO_BUF struct buf known = BUF_INIT(GVISOR_WHICH);
     struct stat st;
-    ret_path[0] = 0;
-    if (!host || fstat(runsc_fd, &st) < 0 || fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", ret_which) < 0)
-        return false;
-    (void)buf_printf(ret_which, "%ju:%ju %ju bytes of %jd.%09ld\n", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino,
-                     (uintmax_t)st.st_size, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-    (void)snprintf(ret_path, PATH_MAX, "%s/" GVISOR_TRIED, host->run_dir);
-    return !buf_error(ret_which) && fd_read_file(AT_FDCWD, ret_path, &known) == 0 &&
-           str_eq(buf_str(&known), buf_str(ret_which));
+    if (host && fstat(runsc_fd, &st) == 0 && fd_read_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", b) == 0)
+        (void)buf_printf(b, "%ju:%ju %ju bytes of %jd.%09ld\n", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino,
+                         (uintmax_t)st.st_size, (intmax_t)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
-/* Whether its platform is to be ptrace. */
-static bool gvisor_choose(const struct tier_host *host, int runsc_fd)
+/*
+ * What was kept in the run directory of a runsc that runs on systrap here, so that it is asked and tried once. Where
+ * nothing ran, it is tried again.
+ */
+static bool gvisor_recall(const char *path, struct str which, struct gvisor_runsc *runsc, struct tier_powers *powers)
 {
-    AUTO_BUF struct buf which = BUF_INIT(GVISOR_WHICH);
-    char path[PATH_MAX];
-    const bool is_tried = gvisor_is_tried(host, runsc_fd, path, &which);
-    const int status = is_tried ? 0 : child_wait(gvisor_try(runsc_fd));
-    const char *why = status ? "runs no program" : gvisor_can_freeze() ? NULL : "can't be frozen";
-    if (why)
-        log_warn("runsc %s on the platform systrap here (status %d): it gets ptrace, which is slower", why, status);
-    else if (!is_tried && path[0] && fd_write_file(AT_FDCWD, path, buf_str(&which), 0600) < 0)
-        log_warn("runsc is tried at each start: %s can't be written", path);
-    return why;
+    AUTO_BUF struct buf known = BUF_INIT(GVISOR_KNOWN);
+    if (!which.n || fd_read_file(AT_FDCWD, path, &known) < 0 || !str_starts(buf_str(&known), which) ||
+        buf_len(&known) < which.n + 2)
+        return false;
+    const char *rest = (const char *)buf_data(&known) + which.n;
+    runsc->loads_late = rest[0] == '+';
+    (void)snprintf(powers->version, TIER_VERSION_MAX, "%.*s", (int)(buf_len(&known) - which.n - 1), rest + 1);
+    return gvisor_can_freeze();
 }
 
 /*
  * A build that bears no version is told from others by its size. Memory of one platform doesn't fit another: systrap
  * patches programs, and its addresses end earlier.
  */
-static void gvisor_version(int runsc_fd, bool is_ptraced, char ret_version[static TIER_VERSION_MAX])
+static void gvisor_version(const struct gvisor_runsc *runsc, char ret_version[static TIER_VERSION_MAX])
 {
     AUTO_BUF struct buf text = BUF_INIT(4096);
     struct str rest, line = STR_NULL;
     struct stat st = {0};
-    if (gvisor_ask(runsc_fd, "--version", NULL, &text) < 0 || fstat(runsc_fd, &st) < 0)
+    if (gvisor_ask(runsc->fd, "--version", NULL, &text) < 0 || fstat(runsc->fd, &st) < 0)
         return;
     rest = buf_str(&text);
     (void)str_split(&rest, '\n', &line);
     (void)snprintf(ret_version, TIER_VERSION_MAX, "%.*s, %lld bytes%s", (int)MIN(line.n, (size_t)48), line.p,
-                   (long long)st.st_size, is_ptraced ? "" : ", systrap");
+                   (long long)st.st_size, runsc->is_ptraced ? "" : ", systrap");
 }
 
-static int gvisor_probe(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err)
+static int gvisor_learn(struct gvisor_runsc *runsc, struct tier_powers *powers, struct err *err)
 {
     AUTO_BUF struct buf flags = BUF_INIT(1 << 20), restore = BUF_INIT(1 << 16);
-    AUTO_CLOSE int fd = gvisor_find();
-    if (fd < 0)
-        return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
-    int r = gvisor_ask(fd, "flags", NULL, &flags);
-    r = r ? r : gvisor_ask(fd, "help", "restore", &restore);
+    int r = gvisor_ask(runsc->fd, "flags", NULL, &flags);
+    r = r ? r : gvisor_ask(runsc->fd, "help", "restore", &restore);
     if (r < 0)
         return err_errno(err, r, "ask runsc what it can do");
     (void)buf_append_char(&flags, 0);
@@ -164,12 +152,44 @@ static int gvisor_probe(const struct tier_host *host, struct tier_powers *ret_po
     if (buf_error(&flags) || !strstr(buf_data(&flags), "systrap") || !strstr(buf_data(&flags), "-allow-suid"))
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "this runsc is too old, as Debian 12's is: put a newer one into /usr/local/bin");
-    const bool is_ptraced = gvisor_choose(host, fd);
-    gvisor_version(fd, is_ptraced, ret_powers->version);
+    const int status = child_wait(gvisor_try(runsc->fd));
+    const char *why = status ? "runs no program" : gvisor_can_freeze() ? NULL : "can't be frozen";
+    if (why)
+        log_warn("runsc %s on the platform systrap here (status %d): it gets ptrace, which is slower", why, status);
+    runsc->is_ptraced = why;
+    runsc->loads_late = !buf_error(&restore) && strstr(buf_data(&restore), "-background");
+    gvisor_version(runsc, powers->version);
+    return 0;
+}
+
+static void gvisor_keep(const char *path, struct buf *which, const struct gvisor_runsc *runsc,
+                        const struct tier_powers *powers)
+{
+    (void)buf_printf(which, "%c%s", runsc->loads_late ? '+' : '-', powers->version);
+    if (buf_error(which) || fd_write_file(AT_FDCWD, path, buf_str(which), 0600) < 0)
+        log_warn("runsc is tried at each start: %s can't be written", path);
+}
+
+static int gvisor_probe(const struct tier_host *host, struct tier_powers *ret_powers, struct err *err)
+{
+    AUTO_BUF struct buf which = BUF_INIT(GVISOR_KNOWN);
+    AUTO_CLOSE int fd = gvisor_find();
+    struct gvisor_runsc found = {.fd = fd};
+    char path[PATH_MAX];
+    if (fd < 0)
+        return err_set(err, ERR_FAILED_PRECONDITION, "there is no runsc in /usr/bin or /usr/local/bin: install gVisor");
+    gvisor_identify(host, fd, &which);
+    (void)snprintf(path, sizeof(path), "%s/" GVISOR_TRIED, host ? host->run_dir : "");
+    if (!gvisor_recall(path, buf_str(&which), &found, ret_powers)) {
+        if (gvisor_learn(&found, ret_powers, err) < 0)
+            return -1;
+        if (buf_len(&which) && !found.is_ptraced && ret_powers->version[0])
+            gvisor_keep(path, &which, &found, ret_powers);
+    }
     ret_powers->memory = ret_powers->version[0] != 0;
     (void)fd_close(gvisor_runsc.fd);
-    gvisor_runsc = (struct gvisor_runsc){TAKE_FD(fd), !buf_error(&restore) && strstr(buf_data(&restore), "-background"),
-                                         is_ptraced};
+    gvisor_runsc = found;
+    (void)TAKE_FD(fd);
     return 0;
 }
 

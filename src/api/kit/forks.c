@@ -39,7 +39,8 @@ void forks_on(void *forks, size_t i, struct sandbox *fork, const struct err *err
 {
     struct forks *f = forks;
     if (i < f->count) {
-        (void)json_array_set_new(f->all, i, f->one(f->call, fork, err));
+        if (f->call->req && !f->call->answered)
+            (void)json_array_set_new(f->all, i, f->one(f->call, fork, err));
         return;
     }
     struct call *c = call_back(f->call, NULL);

@@ -11,7 +11,7 @@
 
 struct forks;
 
-/* one: fork NULL, and err says why; its client may have left. answer takes the list, and comes only if it has not. */
+/* one: fork NULL, and err says why. answer takes the list. Neither comes when the client has left: c->state is gone. */
 struct forks *forks_new(struct call *c, size_t count,
                         json_t *(*one)(struct call *c, const struct sandbox *fork, const struct err *err),
                         void (*answer)(struct call *c, json_t *all));

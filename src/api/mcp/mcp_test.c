@@ -435,6 +435,31 @@ static void a_cancelled_command_ends(void **state)
     (void)close(fd);
 }
 
+static void who_forks_may_leave(void **state)
+{
+    AUTO_BUF struct buf request = BUF_INIT(8192);
+    struct test_facade *f = *state;
+    AUTO_FREE char *s = session_header(f, "");
+    char id[ID_SANDBOX_LEN + 1];
+    sandbox_made(f, s, "\"keep\":true", id);
+    AUTO_FREE char *body =
+        mem_printf("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"fork\","
+                   "\"arguments\":{\"sandbox\":\"%s\",\"count\":2}}}",
+                   id);
+    int fd = facade_connect(f);
+    buf_printf(&request, "POST " MCP_PATH " HTTP/1.1\r\nHost: 127.0.0.1\r\n%sContent-Length: %zu\r\n\r\n%s", s,
+               strlen(body), body);
+    f->w->holds = true;
+    facade_send(f, fd, buf_str(&request));
+    WAIT(f->w, f->w->snapshots == 1);
+    (void)close(fd);
+    world_turns(f->w, 50);
+    f->w->holds = false;
+    world_answer_stored(f->w, 0);
+    WAIT(f->w, f->w->creates == 3);
+    world_turns(f->w, 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +473,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_is_granted_without_a_person, setup, teardown),
         cmocka_unit_test_setup_teardown(a_person_is_asked_on_the_stream, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cancelled_command_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_forks_may_leave, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,10 +35,11 @@ class Box:
 
     def one(self, kind, code, **more):
         """The only event of that kind; output may come in pieces."""
-        found = [e for e in self.execute(code, **more) if e["type"] == kind]
+        events = self.execute(code, **more)
+        found = [e for e in events if e["type"] == kind]
         if kind in ("stdout", "stderr") and found:
             found = [{**found[0], "text": "".join(e["text"] for e in found)}]
-        assert len(found) == 1, found
+        assert len(found) == 1, events
         return found[0]
 
     def text(self, code, **more):

@@ -292,6 +292,36 @@ def test_another_worker_takes_contexts_over(service, box):
     assert box.text("kept", context_id=made["id"]) == "11"
 
 
+SLOW = """
+import os, socket, struct, sys, time
+sys.path.insert(0, sys.argv[1])
+import zygote
+class Slow(socket.socket):
+    def accept(self):
+        taken = super().accept()
+        time.sleep(0.5)
+        return taken
+zygote.PLACE = sys.argv[2]
+one = zygote.Zygote.__new__(zygote.Zygote)
+listening, one.lock = zygote.listen()
+one.socket, one.probes = Slow(fileno=listening.detach()), []
+if one.fork():
+    os._exit(0)
+with socket.socket(socket.AF_UNIX) as peer:
+    peer.connect(zygote.PLACE + "/zygote")
+    peer.sendall(struct.pack("<I", os.getpid()))
+    time.sleep(0.2)
+    one.drop()
+    sys.exit(len(peer.recv(4)) != 4)
+"""
+
+
+def test_a_fork_that_is_just_being_taken_is_kept(tmp_path):
+    """When the zygote has imported all packages it makes a fork that has them in place of the one that waits."""
+    done = subprocess.run([sys.executable, "-c", SLOW, TOP / "templates/code-interpreter/runners", tmp_path], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done
+
+
 def test_the_same_by_opensandbox_s_package(service):
     try:
         binaries = python_packages("opensandbox", SDK / "opensandbox" / "requirements.txt")

@@ -91,24 +91,28 @@ class Zygote:
         self.runner = python
         self.shell = python.make_shell()
         self.probes = listen_to_probes()
-        self.waits = None # the pipe whose end says that the fork is taken, and the fork
+        self.waits = None # a socket to the fork, which says a byte once it is taken, and the fork
 
     def fork(self):
-        ours, theirs = os.pipe()
+        ours, theirs = socket.socketpair()
         gc.freeze()
         pid = os.fork()
         if pid:
-            os.close(theirs)
+            theirs.close()
             self.waits = ours, pid
             return False
-        os.close(ours)
+        ours.close()
         for probe in self.probes:
             probe.close()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
+            if self.socket not in select.select([self.socket, theirs], [], [])[0]: # nobody wants it, and it is to go
+                os._exit(0)
             peer, _ = self.socket.accept()
-            os.close(theirs)
+            with contextlib.suppress(OSError): # the zygote is dead
+                theirs.sendall(b"!")
+            theirs.close()
             os.close(self.lock)
             self.socket.close()
             self.peer, self.fds = peer, become(peer, struct.unpack("<I", peer.recv(4))[0])
@@ -117,12 +121,12 @@ class Zygote:
         return True
 
     def drop(self):
-        """The fork that waits, unless it is taken meanwhile."""
+        """The fork that waits, unless it is taken meanwhile: which of both it is, it alone can tell."""
         ours, pid = self.waits
-        if not select.select([ours], [], [], 0)[0]:
-            os.kill(pid, signal.SIGTERM)
+        ours.shutdown(socket.SHUT_WR)
+        if not ours.recv(1):
             os.waitpid(pid, 0)
-        os.close(ours)
+        ours.close()
 
     def serve(self):
         """Returns in each fork that is taken."""
@@ -136,7 +140,7 @@ class Zygote:
                 importlib.import_module(name)
                 self.runner.show_figures(self.shell)
             if select.select([self.waits[0]], [], [], 0)[0]:
-                os.close(self.waits[0])
+                self.waits[0].close()
                 if self.fork():
                     return
         self.runner.warm(self.shell)
@@ -153,7 +157,7 @@ class Zygote:
                 os.read(wake, 4096)
                 reap()
             if self.waits[0] in ready:
-                os.close(self.waits[0])
+                self.waits[0].close()
                 if self.fork():
                     return
 

@@ -22,10 +22,17 @@ struct hold {
     struct loop_job job;
 };
 
+static void holder_goes_on(struct loop_job *job)
+{
+    struct holder *h = container_of(job, struct holder, goes_on);
+    h->again(h);
+}
+
 void holder_init(struct holder *h, void (*again)(struct holder *h))
 {
     *h = (struct holder){.again = again};
     list_init(&h->holds);
+    loop_job_init(&h->goes_on, holder_goes_on);
 }
 
 bool holder_waits(struct holder *h)
@@ -33,7 +40,7 @@ bool holder_waits(struct holder *h)
     LIST_FOREACH (struct hold, hold, &h->holds, node)
         if (hold->state == HOLD_WAITS)
             return true;
-    return false;
+    return !list_empty(&h->goes_on.node);
 }
 
 static void hold_free(struct hold *h)
@@ -60,6 +67,7 @@ static void hold_end(struct hold *h, enum hold_state state, const char *how, con
 
 void holder_fini(struct holder *h)
 {
+    loop_job_cancel(&h->goes_on);
     LIST_FOREACH (struct hold, hold, &h->holds, node) {
         if (hold->state == HOLD_WAITS)
             hold_end(hold, HOLD_DENIED, "gone", NULL);

@@ -20,6 +20,7 @@
 #include "base/list.h"
 #include "sandbox/core.h"
 #include "sandbox/guard.h"
+#include "sandbox/loop.h"
 
 enum { HOLDS_MAX = 1000, HOLDS_OF_ONE = 32, HOLDS_BYTES = 64 << 20, HOLD_ID_LEN = 21, HOLD_MS = 300 * 1000 };
 
@@ -28,6 +29,7 @@ struct holder {
     struct list holds; /* that wait, and approvals that were not used yet */
     size_t bytes;      /* what the owner keeps in memory while it waits */
     void (*again)(struct holder *h);
+    struct loop_job goes_on; /* queued: it waits for something that is no question (exec_recovered()) */
 };
 void holder_init(struct holder *h, void (*again)(struct holder *h));
 void holder_fini(struct holder *h); /* what still waits ends: nobody wants it any more */

@@ -6,6 +6,7 @@ Its template (which sets COVE_CODE) is built here with Python and Bash alone and
 registry can't be reached the tests are skipped.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -282,14 +283,58 @@ def test_programs_inside_see_that_it_is_there(service, box):
     assert service.cove("exec", box.id, "--", "bash", "-c", f"{ask}execute").stdout == "404", "cells come from outside alone"
 
 
-def test_another_worker_takes_contexts_over(service, box):
-    made = json.loads(box.call("POST", "/contexts", {"cwd": "/tmp"})[1])
-    assert box.text("kept = 11; kept", context_id=made["id"]) == "11"
+def another_worker(service):
     worker = service.child("cove-api")
     os.kill(worker, signal.SIGKILL)
     assert wait_until(lambda: service.child("cove-api") not in (None, worker) and service.is_healthy())
+
+
+def test_another_worker_takes_contexts_over(service, box):
+    made = json.loads(box.call("POST", "/contexts", {"cwd": "/tmp"})[1])
+    assert box.text("kept = 11; kept", context_id=made["id"]) == "11" and box.text("first = 12; first") == "12"
+    another_worker(service)
     assert made in box.contexts()
-    assert box.text("kept", context_id=made["id"]) == "11"
+    for _ in range(10): # each cell is the first thing that its worker is asked for
+        another_worker(service)
+        assert box.text("kept", context_id=made["id"]) == "11"
+    another_worker(service)
+    assert box.text("first") == "12"
+
+
+def signal_all(pids, number):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError): # of a box that was made ahead
+            os.kill(pid, number)
+
+
+def test_who_asks_for_contexts_waits_until_they_are_known(service, box):
+    made = json.loads(box.call("POST", "/contexts", {"cwd": "/tmp"})[1])
+    assert box.text("kept = 11; kept", context_id=made["id"]) == "11" and box.text("first = 12; first") == "12"
+    agents = [pid for pid, name in service.processes().items() if name == "cove-agent"]
+    seen, asks = [], (box.contexts, lambda: box.text("kept", context_id=made["id"]), lambda: box.text("first"))
+    threads = [threading.Thread(target=lambda ask=ask: seen.append(ask())) for ask in asks]
+    try:
+        signal_all(agents, signal.SIGSTOP)
+        another_worker(service)
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        assert not seen and all(thread.is_alive() for thread in threads)
+    finally:
+        signal_all(agents, signal.SIGCONT)
+    for thread in threads:
+        thread.join()
+    assert made in next(one for one in seen if isinstance(one, list)) and {"11", "12"} < {str(one) for one in seen}
+
+
+def test_a_cell_of_a_worker_before_ends(service, box):
+    connection = box.connection()
+    connection.request("POST", "/execute", json.dumps({"code": "kept = 11\nprint('on')\nwhile True: pass"}), {"Content-Type": "application/json", **box.headers})
+    answer = connection.getresponse()
+    assert any(b"on\\n" in line for line in iter(answer.readline, b""))
+    another_worker(service)
+    connection.close()
+    assert box.text("kept") == "11"
 
 
 SLOW = """

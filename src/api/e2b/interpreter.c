@@ -264,6 +264,8 @@ static bool interpreter_list_one(void *ctx, const struct code_context_info *info
 static void interpreter_list(struct call *c)
 {
     AUTO_BUF struct buf b = BUF_INIT(BODY_MAX);
+    if (!call_ok(c, code_settled(c->sandbox, &c->actor, &c->err)))
+        return;
     (void)buf_append_char(&b, '[');
     code_each(c->sandbox, interpreter_list_one, &b);
     (void)buf_append_char(&b, ']');

@@ -55,11 +55,13 @@ static json_t *code_find(struct call *c, struct str id, const char *language)
     return s.found;
 }
 
-/* The language that the query names. False: answered. */
+/* The language that the query names, once it is known which contexts there are. False: answered. */
 static bool code_query_language(struct call *c, const char **ret_language)
 {
     struct str name = STR("");
     *ret_language = NULL;
+    if (!call_ok(c, code_settled(c->sandbox, &c->actor, &c->err)))
+        return false;
     if (!call_query(c, "language", &name))
         return true;
     *ret_language = code_language(c->sandbox, name, &c->err);
@@ -75,6 +77,8 @@ static void code_list(struct call *c)
 
 static void code_show(struct call *c)
 {
+    if (!call_ok(c, code_settled(c->sandbox, &c->actor, &c->err)))
+        return;
     json_t *found AUTO_JSON = code_find(c, c->args[0], NULL);
     c->err.code = ERR_NOT_FOUND;
     if (code_ok(c, c->args[0], json_array_size(found) ? 0 : -1))

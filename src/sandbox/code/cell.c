@@ -135,11 +135,36 @@ static int cell_begin(struct code_cell *cell, const struct actor *actor, const s
     return action_begin(x->code->sb, actor, EVENT_CODE_RUN, event_data_end(&d), &cell->seq, err);
 }
 
+static struct code_cell *cell_new(struct code_context *x, code_event_fn fn, void *ctx)
+{
+    char number[9];
+    struct code_cell *cell = mem_new(struct code_cell);
+    *cell = (struct code_cell){.context = x,
+                               .fn = fn,
+                               .ctx = ctx,
+                               .request = BUF_INIT(CELL_REQUEST_MAX),
+                               .told = EVENT_DATA_INIT,
+                               .results = BUF_INIT(8192)};
+    list_init(&cell->node);
+    id_token(number, 8);
+    memcpy(&cell->number, number, sizeof(cell->number));
+    return cell;
+}
+
+void cell_probe(struct code_context *x)
+{
+    struct code_cell *cell = cell_new(x, NULL, NULL);
+    struct err err;
+    (void)!cell_request(cell, &(struct code_spec){.code = STR("")}, &err);
+    list_append(&x->cells, &cell->node);
+    code_next(x);
+    context_kill_later(x);
+}
+
 int code_run(struct sandbox *sb, const struct actor *actor, const struct code_spec *spec, code_event_fn fn, void *ctx,
              struct code_cell **ret_cell, struct err *err)
 {
-    char number[9];
-    if (code_usable(sb, err) < 0)
+    if (code_usable(sb, actor, err) < 0)
         return -1;
     struct code *code = code_of(sb);
     struct code_context *x =
@@ -156,16 +181,7 @@ int code_run(struct sandbox *sb, const struct actor *actor, const struct code_sp
     if (n >= CODE_CELLS_MAX)
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "%d cells wait for this context, which is the limit",
                        CODE_CELLS_MAX);
-    struct code_cell *cell = mem_new(struct code_cell);
-    *cell = (struct code_cell){.context = x,
-                               .fn = fn,
-                               .ctx = ctx,
-                               .request = BUF_INIT(CELL_REQUEST_MAX),
-                               .told = EVENT_DATA_INIT,
-                               .results = BUF_INIT(8192)};
-    list_init(&cell->node);
-    id_token(number, 8);
-    memcpy(&cell->number, number, sizeof(cell->number));
+    struct code_cell *cell = cell_new(x, fn, ctx);
     if (cell_begin(cell, actor, spec, err) < 0) {
         buf_fini(&cell->request);
         event_data_fini(&cell->told);

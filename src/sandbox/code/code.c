@@ -11,10 +11,12 @@
  *  4. Runners pass the gate as processes do (exec.start, exec.signal), cells as code.run. What is fed to a runner is no
  *     action of its own.
  *  5. Whatever a runner says that is no frame, or comes where it can't, ends it.
- *  6. The tag of a runner says which context it is of, so that another worker can take it over (code_adopt()).
+ *  6. The tag of a runner says which context it is of, so that another worker can take it over (code_adopt()), or the
+ *     same one when it goes on from memory. What asks for contexts waits until it is known which processes there are.
  */
 #include "base/mem.h"
 #include "sandbox/code/internal.h"
+#include "sandbox/exec/exec_life.h"
 
 #include <signal.h>
 
@@ -104,12 +106,30 @@ struct code_context *context_default(struct code *code, const char *language)
     return x;
 }
 
+/* The contexts that there are, once that can be known. */
+static void code_look(struct code *code)
+{
+    static const char *const first[] = {"python", "javascript"};
+    struct err err;
+    if (code->sb->taking_over || sandbox_usable(code->sb, &err) < 0)
+        return;
+    code_adopt(code);
+    if (code->has_first)
+        return;
+    code->has_first = true;
+    for (size_t i = 0; i < ARRAY_SIZE(first); i++)
+        if (code_has(code, first[i]))
+            (void)context_default(code, first[i]);
+}
+
 struct code *code_of(struct sandbox *sb)
 {
     struct code *code = sb->code;
     struct str value = code_variable(sb), directory;
-    if (code)
+    if (code) {
+        code_look(code);
         return code;
+    }
     code = sb->code = mem_new(struct code);
     code->sb = sb;
     list_init(&code->contexts);
@@ -119,12 +139,13 @@ struct code *code_of(struct sandbox *sb)
     } else {
         code->directory = arena_strndup(&sb->arena, value.p, value.n);
     }
-    code_adopt(code);
-    static const char *const first[] = {"python", "javascript"};
-    for (size_t i = 0; i < ARRAY_SIZE(first); i++)
-        if (code_has(code, first[i]))
-            (void)context_default(code, first[i]);
+    code_look(code);
     return code;
+}
+
+int code_settled(struct sandbox *sb, const struct actor *actor, struct err *err)
+{
+    return exec_recovered(sb, actor->holder, err);
 }
 
 void code_each(struct sandbox *sb, bool (*fn)(void *ctx, const struct code_context_info *info), void *ctx)
@@ -160,15 +181,17 @@ const char *code_language(struct sandbox *sb, struct str name, struct err *err)
 
 /* ---- contexts for façades ---- */
 
-int code_usable(struct sandbox *sb, struct err *err)
+int code_usable(struct sandbox *sb, const struct actor *actor, struct err *err)
 {
-    return sandbox_usable(sb, err) < 0 ? -1 : code_is_here(sb) ? 0 : code_missing(err);
+    if (sandbox_usable(sb, err) < 0)
+        return -1;
+    return code_is_here(sb) ? code_settled(sb, actor, err) : code_missing(err);
 }
 
 int code_make(struct sandbox *sb, const struct actor *actor, struct str id, const char *language, struct str cwd,
               code_made_fn done, void *ctx, struct code_making **ret_making, struct err *err)
 {
-    if (code_usable(sb, err) < 0)
+    if (code_usable(sb, actor, err) < 0)
         return -1;
     struct code *code = code_of(sb);
     if (!id.n || id.n > CODE_ID_MAX || context_find(code, id))
@@ -215,7 +238,7 @@ void code_make_cancel(struct code_making *m)
 /* Its runner goes: with SIGTERM, which those that stand for another process understand, then with SIGKILL. */
 static int context_stop(struct sandbox *sb, const struct actor *actor, struct str id, bool removes, struct err *err)
 {
-    if (code_usable(sb, err) < 0)
+    if (code_usable(sb, actor, err) < 0)
         return -1;
     struct code_context *x = context_find(code_of(sb), id);
     if (!x)

@@ -24,6 +24,10 @@ struct code_context_info {
     bool is_busy;
 };
 
+/* -1, ERR_HELD: which contexts there are is not known yet, and the actor's turn comes. For those who ask by
+ * code_each(); the other functions see to it. */
+int code_settled(struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
+
 /* The contexts in order of creation, until fn returns false. There is one for each of Python and JavaScript from the
  * beginning, where there are such runners. */
 void code_each(struct sandbox *sb, bool (*fn)(void *ctx, const struct code_context_info *info), void *ctx);

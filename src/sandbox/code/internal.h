@@ -17,6 +17,7 @@ struct code {
     size_t n;
     const char *directory; /* of the runners; in the sandbox's variables, as the languages */
     struct str languages;  /* blanks between them */
+    bool has_first;        /* the contexts that are there from the beginning */
 };
 
 struct code_making {
@@ -67,7 +68,7 @@ struct code_cell {
 struct code *code_of(struct sandbox *sb);
 const char *code_known(struct str name); /* by a name that clients use; NULL */
 bool code_has(const struct code *code, const char *language);
-int code_usable(struct sandbox *sb, struct err *err) WARN_UNUSED;
+int code_usable(struct sandbox *sb, const struct actor *actor, struct err *err) WARN_UNUSED;
 struct code_context *context_new(struct code *code, struct str id, const char *language, struct str cwd);
 void context_free(struct code_context *x);
 struct code_context *context_find(struct code *code, struct str id);
@@ -79,10 +80,12 @@ void context_signal(struct code_context *x, int signal);
 void context_interrupt(struct code_context *x); /* SIGINT, or SIGKILL to one on its way out, until its cell has ended */
 void context_kill_later(struct code_context *x);
 void context_over(struct code_context *x, const struct err *why); /* it has no runner any more, or never got one */
-void code_adopt(struct code *code);                               /* runners of a worker before us */
+void code_adopt(struct code *code); /* runners of a worker before us, or that went on without us */
 
 /* cell.c */
 void code_next(struct code_context *x); /* sends the first cell, if it can be sent */
+/* Of nothing and for nobody: when it ends, what the runner was at before has ended, too. */
+void cell_probe(struct code_context *x);
 bool cell_tell(struct code_cell *cell, enum code_event_kind kind, const struct code_frame *f);
 void cell_end(struct code_cell *cell);
 void cell_fail(struct code_cell *cell, const char *name, const char *value);

@@ -259,7 +259,7 @@ int context_start(struct code_context *x, const struct actor *actor, bool waits,
     return exec_start(x->code->sb, actor, &spec, &runner_ops, x, &x->follow, err);
 }
 
-/* What they were at is lost; they are asked to end it. */
+/* What they were at is lost: who is still at it when a first cell of nothing should have ended is interrupted. */
 void code_adopt(struct code *code)
 {
     for (struct list *it = code->sb->processes.prev, *before; it != &code->sb->processes; it = before) {
@@ -270,13 +270,18 @@ void code_adopt(struct code *code)
             continue;
         rest = str_sub(rest, strlen(CODE_TAG));
         if (!str_split(&rest, ':', &id) || !str_split(&rest, ':', &word) || !code_has(code, code_known(word)) ||
-            !id.n || id.n > CODE_ID_MAX || code->n >= CODE_CONTEXTS_MAX)
+            !id.n || id.n > CODE_ID_MAX)
             continue;
-        struct code_context *x = context_new(code, id, code_known(word), rest);
-        x->is_default = id.n == ID_UUID_LEN;
+        struct code_context *x = context_find(code, id);
+        if (x ? x->follow != NULL : code->n >= CODE_CONTEXTS_MAX)
+            continue;
+        if (!x) {
+            x = context_new(code, id, code_known(word), rest);
+            x->is_default = id.n == ID_UUID_LEN;
+        }
         x->pid = p->pid;
         x->is_ready = true;
         x->follow = process_follow(p, &runner_ops, x);
-        context_signal(x, SIGINT);
+        cell_probe(x);
     }
 }

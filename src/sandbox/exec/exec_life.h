@@ -8,6 +8,8 @@
 void exec_sandbox_gone(struct sandbox *sb); /* frees the rest of its processes */
 void exec_recover(struct sandbox *sb);      /* follow what an earlier worker left running */
 void exec_recover_stop(struct sandbox *sb);
+/* -1, ERR_HELD: that is under way, and the holder's turn comes when it is over. 0: it is, or nobody can wait. */
+int exec_recovered(struct sandbox *sb, struct holder *holder, struct err *err) WARN_UNUSED;
 /* Events before `before` are about to go, the newest one is `last`: records once more what exec_recover() must find of
  * processes that run. */
 void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/exec/process.h"
+#include "sandbox/hold.h"
 
 enum { EVENTS_PER_STEP = 2000 };
 
@@ -35,6 +36,7 @@ struct taking_over {
     uint64_t first_seq, next_seq;
     usec_t paused_at; /* real: when the pause that is read of began; 0: none */
     struct loop_job step;
+    struct list waiting; /* jobs of those who want it to be over */
 };
 
 static void begun_free(struct begun *b)
@@ -48,6 +50,10 @@ static void exec_recover_finish(struct taking_over *t)
 {
     loop_job_cancel(&t->step);
     t->sb->taking_over = NULL;
+    for (struct loop_job *job; (job = LIST_FIRST(struct loop_job, &t->waiting, node));) {
+        list_remove(&job->node);
+        loop_later(t->sb->core->loop, job);
+    }
     MAP_FOREACH (struct begun, b, &t->begun)
         begun_free(b);
     MAP_FOREACH (char, cmd, &t->cmds)
@@ -295,8 +301,18 @@ void exec_recover(struct sandbox *sb)
     t->sb = sandbox_ref(sb);
     sb->taking_over = t;
     loop_job_init(&t->step, on_step);
+    list_init(&t->waiting);
     if (process_query(sb, exec_recover_on_records, t, &t->query, &err) < 0) {
         log_warn("the processes of sandbox %s: %s", sb->info.id, err.msg);
         exec_recover_finish(t);
     }
+}
+
+int exec_recovered(struct sandbox *sb, struct holder *holder, struct err *err)
+{
+    if (!sb->taking_over || !holder)
+        return 0;
+    list_append(&sb->taking_over->waiting, &holder->goes_on.node);
+    (void)err_set(err, ERR_UNAVAILABLE, "the sandbox's processes are being taken over");
+    return err_because(err, ERR_HELD);
 }

@@ -129,6 +129,12 @@ struct sandbox *world_restart(struct world *w, const char *id); /* another worke
 const char *world_event_data(struct world *w, const char *id, enum event_kind kind);
 const char *world_event_grade(struct world *w, const char *id, enum event_kind kind);
 
+/* ---- coved (test_coved.c) ---- */
+
+void world_coved_reads(uv_poll_t *handle, int status, int events); /* handle->data: the world */
+/* While core_open() blocks: answers one message, LIST, in a thread. arg: the world. */
+void world_coved_thread(void *arg);
+
 /* ---- cove-egress (test_egress.c) ---- */
 
 void egress_start(struct world *w); /* one that replaces the one before; its socket goes to the core */

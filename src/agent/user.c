@@ -140,18 +140,23 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
 {
     AUTO_BUF struct buf file;
     struct str fields[PASSWD_FIELDS];
-    uint32_t uid, gid;
+    uint32_t uid, gid, number = 0, group = 0;
     struct user *u = ret_user;
     *u = (struct user){0};
     if (name.n == 0)
         name = STR(WIRE_DEFAULT_USER);
+    struct str rest = name, who;
+    (void)str_split(&rest, ':', &who);
+    const bool has_group = rest.p, is_number = user_number(who, &number) && (!has_group || user_number(rest, &group));
+    if (!is_number)
+        who = name;
     int r = read_accounts(files->passwd, &file);
     struct str text = buf_str(&file);
     while (!u->name && next_line(&text, fields, PASSWD_FIELDS)) {
-        if (!str_eq(fields[PASSWD_NAME], name) || !user_number(fields[PASSWD_UID], &uid) ||
-            !user_number(fields[PASSWD_GID], &gid))
+        if (!user_number(fields[PASSWD_UID], &uid) || !user_number(fields[PASSWD_GID], &gid) ||
+            !(str_eq(fields[PASSWD_NAME], who) || (is_number && uid == number)))
             continue;
-        u->name = mem_strndup(name.p, name.n);
+        u->name = mem_strndup(fields[PASSWD_NAME].p, fields[PASSWD_NAME].n);
         u->home = absolute_or(fields[PASSWD_HOME], "/");
         u->shell = absolute_or(fields[PASSWD_SHELL], "/bin/sh");
         u->uid = uid;
@@ -161,8 +166,13 @@ int user_lookup(const struct user_files *files, struct str name, bool want_group
         *u = (struct user){.name = mem_strdup("root"), .home = mem_strdup("/root"), .shell = mem_strdup("/bin/sh")};
     if (!u->name && r < 0)
         return failure_errno(f, ERR_UNAVAILABLE, -r, "read %s", files->passwd);
+    if (!u->name && is_number && *files->passwd)
+        *u = (struct user){
+            .name = mem_strndup(who.p, who.n), .home = mem_strdup("/"), .shell = mem_strdup("/bin/sh"), .uid = number};
     if (!u->name)
         return failure_set(f, ERR_UNAUTHENTICATED, "invalid username: '%.*s'", STR_ARG_MAX(name, 256));
+    if (is_number && has_group)
+        u->gid = group;
     u->groups[u->n_groups++] = u->gid;
     if (want_groups)
         add_groups(files->group, u);

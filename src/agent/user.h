@@ -25,7 +25,8 @@ struct user {
     size_t n_groups;
 };
 
-/* "" is WIRE_DEFAULT_USER. The groups are read only when asked for. Afterwards user_fini(), also after a failure. */
+/* "" is WIRE_DEFAULT_USER. A number, or "number:number" with its group, needs no account, unless the agent is confined.
+ * The groups are read only when asked for. Afterwards user_fini(), also after a failure. */
 int user_lookup(const struct user_files *files, struct str name, bool want_groups, struct user *ret_user,
                 struct failure *f) WARN_UNUSED;
 void user_fini(struct user *u);

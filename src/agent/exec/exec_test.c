@@ -62,8 +62,17 @@ static void test_user(void **state)
                         "1001 1001\n/\n");
     rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.user = "nobody here"}), "true"), ERR_UNAUTHENTICATED,
                    "invalid username: 'nobody here'");
-    rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.user = "1000"}), "true"), ERR_UNAUTHENTICATED,
-                   "invalid username: '1000'");
+    (void)expect_output(&(struct exec_options){.user = "1001", .cwd = "/"}, "echo $USER $(id -u) $(id -G)",
+                        "tester 1001 1001\n");
+    (void)expect_output(&(struct exec_options){.user = "1234"}, "echo $USER $(id -u) $(id -G); pwd",
+                        "1234 1234 0\n/\n");
+    (void)expect_output(&(struct exec_options){.user = "1234:99"}, "echo $(id -u) $(id -G)", "1234 99\n");
+    static const char *const none[] = {"1234:staff", "tester:99", "1234:", "4294967295"};
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        (void)snprintf(want, sizeof(want), "invalid username: '%s'", none[i]);
+        rig_expect_end(&rig, EXEC_AS(&rig, (&(struct exec_options){.user = none[i]}), "true"), ERR_UNAUTHENTICATED,
+                       want);
+    }
 }
 
 static void test_cwd(void **state)

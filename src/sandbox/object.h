@@ -77,6 +77,7 @@ struct sandbox {
     unsigned refs;
     struct sandbox *within; /* a reference: the one whose nest this is (nest.c); NULL: it is one itself */
     bool has_own_root;      /* a nest that sees none of its files */
+    bool has_own_ca;        /* and has the certificate of the network in its own */
     struct list services;   /* struct sandbox_service */
     struct sandbox_info info;
     struct arena arena;    /* info's strings */

@@ -16,6 +16,7 @@
 #include "sandbox/exec/exec.h"
 #include "sandbox/files/files.h"
 #include "sandbox/nest.h"
+#include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
 #include "sandbox/templates.h"
@@ -40,6 +41,7 @@ struct sandbox_service {
     struct arena arena;
     struct follow *run, *try;
     struct file_call *dial;
+    struct ca_install *trust;
     size_t n_open; /* of its ports, as found so far */
     unsigned tries;
     usec_t until; /* monotonic */
@@ -81,6 +83,7 @@ static void service_let_go(struct sandbox_service *s)
     exec_close(TAKE_PTR(s->try));
     if (s->dial)
         file_call_cancel(TAKE_PTR(s->dial));
+    ca_install_cancel(TAKE_PTR(s->trust));
     loop_alarm_clear(s->sb->core->loop, &s->turn);
     if (s->nest)
         nest_end(TAKE_PTR(s->nest));
@@ -286,13 +289,33 @@ static void service_fails(void *ctx, const struct err *err)
     service_ends(s, SERVICE_EXITED, err->msg);
 }
 
-static void service_made(void *ctx, struct sandbox *nest, const struct err *err)
+static void service_run(struct sandbox_service *s)
 {
     static const struct exec_ops ops = {
         .on_start = service_runs, .on_output = service_says, .on_exit = service_exits, .on_error = service_fails};
-    struct sandbox_service *s = ctx;
     const json_t *argv = json_object_get(s->spec, "argv");
     struct str args[64];
+    struct err err;
+    struct exec_spec spec = {.cmd = json_str(json_array_get(argv, 0)), .args = args};
+    JSON_FOREACH_AT (i, arg, argv)
+        if (i)
+            args[spec.n_args++] = json_str(arg);
+    if (exec_start(s->nest, s->done ? &s->actor : &service_actor, &spec, &ops, s, &s->run, &err) < 0)
+        service_ends(s, SERVICE_EXITED, err.msg);
+}
+
+/* Not every image has a place for the certificate. */
+static void service_trusts(void *ctx, const struct err *err)
+{
+    struct sandbox_service *s = ctx;
+    s->trust = NULL;
+    s->nest->has_own_ca = !err;
+    service_run(s);
+}
+
+static void service_made(void *ctx, struct sandbox *nest, const struct err *err)
+{
+    struct sandbox_service *s = ctx;
     struct err local;
     s->is_making = false;
     s->nest = nest;
@@ -300,14 +323,10 @@ static void service_made(void *ctx, struct sandbox *nest, const struct err *err)
         (void)err_set(&local, ERR_ABORTED, SERVICE_STOPS);
         err = &local;
     }
-    struct exec_spec spec = {.cmd = json_str(json_array_get(argv, 0)), .args = args};
-    JSON_FOREACH_AT (i, arg, argv)
-        if (i)
-            args[spec.n_args++] = json_str(arg);
-    if (!err && exec_start(nest, s->done ? &s->actor : &service_actor, &spec, &ops, s, &s->run, &local) < 0)
-        err = &local;
     if (err)
         service_ends(s, s->state == SERVICE_STARTING ? SERVICE_EXITED : s->state, err->msg);
+    else if (network_install_ca_in(nest, service_trusts, s, &s->trust, &local) != 0)
+        service_run(s);
 }
 
 static int service_begin(struct sandbox_service *s, const struct actor *actor, struct err *err)

@@ -168,13 +168,20 @@ def test_a_killed_worker_or_coved_costs_at_most_a_start(service):
 
 def test_one_that_ends_is_told_and_replaced(service):
     with Box(service) as box:
-        box.add(command="timeout 1 python3 -m http.server 5432; exit 4", env={})
+        box.add(command="timeout 5 python3 -m http.server 5432; exit 4", env={})
         assert wait_until(lambda: box.services() == {"db": "exited"})
         told = box.ask("GET", "/services")[1]["services"][0]
         assert told["exit_code"] == 4 and "status 4" in told["error"], told
         assert box.add()["state"] == "running" and box.services() == {"db": "running"}
         log = service.cove("log", box.id).stdout
         assert log.count("sandbox.nest ") == 2, log
+
+
+def test_it_trusts_the_sandboxs_certificate(service):
+    with Box(service, network={"default": "allow", "rules": [{"allow": "inspected.test", "path": "/*"}]}) as box:
+        box.add(command='cp "$SSL_CERT_FILE" /tmp/bundle && cd /tmp && exec python3 -m http.server 5432')
+        own = box.run("cat /usr/local/share/ca-certificates/cove-sandbox.crt")
+        assert own.startswith("-----BEGIN") and own in box.page(path="bundle")
 
 
 def test_what_it_writes_is_the_sandboxs_disk_and_goes_with_it(service):
@@ -196,7 +203,7 @@ def test_an_image_says_what_it_runs(service, registry, tmp_path):
         if not shutil.which(program):
             pytest.skip(f"there is no {program}: install the packages of the test group")
     docker_archive(tmp_path / "tiny.tar", {"www/index.html": b"of the image"}, ("sh", "id", "mkdir", "chown", "chmod", "cat", "ls", "tar", "od", "tr", "dirname", "rm", "mv", "readlink", "gzip", "touch", "busybox"),
-                   Env=["WHO=image"], Entrypoint=["busybox", "httpd", "-f"], Cmd=["-p", "8080"], WorkingDir="/www")
+                   Env=["WHO=image"], Entrypoint=["busybox", "httpd", "-f"], Cmd=["-p", "8080"], WorkingDir="/www", User="4711:0")
     registry.start().push(tmp_path / "tiny.tar", "httpd:1")
     with Box(service) as box:
         made = box.add("web", 8080, image=f"{registry.host}/httpd:1", command=None)

@@ -302,6 +302,13 @@ int network_install_ca(struct sandbox *sb, struct err *err)
     return n->install ? 0 : ca_install(sb, n->ca_pem, on_installed, n, &n->install, err);
 }
 
+int network_install_ca_in(struct sandbox *nest, network_fn done, void *ctx, struct ca_install **ret_install,
+                          struct err *err)
+{
+    const char *pem = nest->within->network->ca_pem;
+    return pem || nest->core->config.trust ? ca_install(nest, pem, done, ctx, ret_install, err) : 1;
+}
+
 void network_recover(struct sandbox *sb)
 {
     network_push(sb->network);
@@ -480,7 +487,7 @@ const struct pair *network_envs(const struct sandbox *sb, unsigned which, size_t
     };
     const struct core_config *c = &sb->core->config;
     const struct network *network = sb->within ? sb->within->network : sb->network;
-    const bool has_ca = (network->has_ca || network->install) && !sb->has_own_root; /* nobody has put it there */
+    const bool has_ca = sb->has_own_root ? sb->has_own_ca : network->has_ca || network->install;
     *ret_n = which == 0 ? has_ca ? ARRAY_SIZE(envs) : 0 : c->n_envs;
     return which == 0 ? envs : c->envs;
 }

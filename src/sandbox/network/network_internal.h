@@ -111,5 +111,4 @@ void network_asks_free(struct network *n);
 struct ca_install;
 int ca_install(struct sandbox *sb, const char *pem, network_fn done, void *ctx, struct ca_install **ret_install,
                struct err *err) WARN_UNUSED;
-void ca_install_cancel(struct ca_install *i);                        /* NULL is fine */
 void network_ca_installed(struct network *n, const struct err *err); /* it is in place, or can't be */

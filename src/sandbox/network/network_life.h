@@ -2,6 +2,7 @@
 /* The network in the life of the core and of a sandbox; what façades use is in network.h. Not for façades. */
 #pragma once
 
+#include "sandbox/network/network.h"
 #include "sandbox/object.h"
 
 /* network.c: hooks of a sandbox's life; what façades use is in network.h */
@@ -25,9 +26,14 @@ struct str network_describe(const struct sandbox *sb, struct event_data *d);
 int network_begin(struct sandbox *sb, uint64_t seq, struct err *err) WARN_UNUSED;
 bool network_wants_ca(const struct sandbox *sb);                         /* its certificate is not inside yet */
 int network_install_ca(struct sandbox *sb, struct err *err) WARN_UNUSED; /* START_CERTIFICATE */
-void network_recover(struct sandbox *sb);                                /* taken over from another worker */
-void network_forget(struct sandbox *sb);                                 /* it is on its way out */
-void network_end_log(struct sandbox *sb);                                /* its last event comes next */
+/* Into a nest with a root of its own. 1: there is none, and done isn't called. */
+struct ca_install;
+int network_install_ca_in(struct sandbox *nest, network_fn done, void *ctx, struct ca_install **ret_install,
+                          struct err *err) WARN_UNUSED;
+void ca_install_cancel(struct ca_install *i); /* NULL is fine */
+void network_recover(struct sandbox *sb);     /* taken over from another worker */
+void network_forget(struct sandbox *sb);      /* it is on its way out */
+void network_end_log(struct sandbox *sb);     /* its last event comes next */
 void network_free(struct sandbox *sb);
 char *network_row(const struct sandbox *sb); /* for its column; free with mem_free() */
 void network_from_row(struct sandbox *sb, const char *text);

@@ -106,6 +106,15 @@ def test_who_asks(engine, service):
         service.cove("key", "revoke", "reads")
 
 
+def test_a_user_without_an_account(engine):
+    made = engine.create("true", User="nosuch")["Id"]
+    assert engine.ask("POST", f"/containers/{made}/start", status=400)["message"].endswith("unable to find user 'nosuch': no matching entries in passwd file")
+    engine.ask("DELETE", f"/containers/{made}?force=1", status=204)
+    engine.ask("POST", f"/containers/{engine.run('sh', '-c', '[ $(id -u):$(id -g) = 4711:12 ]', name='number', User='4711:12')}/wait", status=200)
+    assert engine.state("number")["ExitCode"] == 0
+    engine.ask("DELETE", "/containers/number", status=204)
+
+
 def test_a_container_from_its_beginning_to_its_end(engine):
     made = engine.create("sh", "-c", "echo out; echo err >&2; trap 'exit 5' TERM; while :; do sleep 0.1; done", name="box", WorkingDir="/place", Labels={"a": "1"},
                          Env=["K=secret"])["Id"]

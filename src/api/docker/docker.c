@@ -29,8 +29,15 @@ static struct sandbox *docker_find_sandbox(struct call *c)
     return NULL;
 }
 
-static int docker_status_of(const struct call *c UNUSED, struct err *err)
+/* That a container has no such user is no question of who asks, whom it knows by now. */
+static int docker_status_of(const struct call *c, struct err *err)
 {
+    if (err->code == ERR_UNAUTHENTICATED && err->reason != ERR_KEY_GONE && c->sandbox) {
+        const struct err why = *err;
+        const char *name = strchr(why.msg, '\'');
+        (void)err_set(err, ERR_INVALID_ARGUMENT, "unable to find user %s: no matching entries in passwd file",
+                      name ? name : "");
+    }
     return err->code == ERR_FAILED_PRECONDITION ? 409 : connect_status(err->code);
 }
 

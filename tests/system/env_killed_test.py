@@ -92,3 +92,15 @@ def test_killed_at_each_point(service, repo, tmp_path, word):
     assert point and kinds == ["commit"] * len(known)
     assert git(repo, "fsck", "--strict", "--no-dangling") == "" and env(service, repo, "gc").stdout == "0 left-over directories removed\n"
     env(service, repo, "abort", "kept")
+
+
+def test_what_it_had_begun_to_pack_ends_with_it(service, repo, tmp_path):
+    (tmp_path / "git").write_text(f"#!/bin/sh\ncase \" $* \" in *' pack-objects '*) echo $$ > {tmp_path}/pid; exec sleep 60;; esac\n"
+                                  f"exec {shutil.which('git')} \"$@\"\n")
+    (tmp_path / "git").chmod(0o755)
+    cove = service.popen("env", "--repo", repo, "create", "packs", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    cove.kill()
+    cove.wait()
+    assert wait_until(lambda: not os.path.exists(f"/proc/{(tmp_path / 'pid').read_text().strip()}"))
+    env(service, repo, "gc")

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -188,14 +189,24 @@ static bool repo_needs_settings(enum repo_side side, const char *word)
                : strcmp(word, "rev-parse") != 0 && strcmp(word, "rev-list") != 0 && strcmp(word, "merge-base") != 0;
 }
 
+static const char *repo_word(const char *const *args)
+{
+    while (**args == '-') /* "-C DIRECTORY", "-c KEY=VALUE", "--work-tree=DIRECTORY" */
+        args += args[0][1] == '-' ? 1 : 2;
+    return *args;
+}
+
 /* Packs may be made to take for ever, and to hold objects larger than this machine's memory. */
 static void repo_limit(const struct repo *r, const char *word)
 {
     const rlim_t seconds = r->cpu_seconds ? r->cpu_seconds : CPU_SECONDS;
+    const bool indexes = strcmp(word, "index-pack") == 0;
     const rlim_t half = (rlim_t)sysconf(_SC_PHYS_PAGES) * (rlim_t)sysconf(_SC_PAGE_SIZE) / 2;
     (void)setrlimit(RLIMIT_CPU, &(struct rlimit){seconds, seconds + 1});
-    if (strcmp(word, "index-pack") == 0)
+    if (indexes)
         (void)setrlimit(RLIMIT_DATA, &(struct rlimit){half, half});
+    if (indexes || strcmp(word, "pack-objects") == 0) /* what it writes nobody would take; others come to their end */
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
 }
 
 pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, const char *const *args)
@@ -210,7 +221,7 @@ pid_t repo_start(struct repo *r, enum repo_side side, int in, int out, int err, 
     if (pid == 0) {
         child_unblock();
         (void)signal(SIGPIPE, SIG_DFL);
-        repo_limit(r, args[0]);
+        repo_limit(r, repo_word(args));
         if ((!r->top || chdir(r->top) == 0) && dup2(in < 0 ? nothing : in, 0) == 0 &&
             dup2(out < 0 ? nothing : out, 1) == 1 && dup2(err < 0 ? nothing : err, 2) == 2)
             (void)execvpe("git", argv, env);
@@ -253,9 +264,7 @@ void repo_complained(int fd, struct buf *complaint)
 
 int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, const char *const *args)
 {
-    const char *const *word = args;
-    while (**word == '-') /* "-C DIRECTORY", "-c KEY=VALUE", "--work-tree=DIRECTORY" */
-        word += word[0][1] == '-' ? 1 : 2;
+    const char *word = repo_word(args);
     AUTO_BUF struct buf complaint = BUF_INIT(REPO_COMPLAINT_MAX);
     AUTO_CLOSE int err = repo_complaint(REPO_COMPLAINT_MAX);
     int ends[2] = {-1, -1}, failed = 0;
@@ -268,13 +277,13 @@ int repo_git(struct repo *r, enum repo_side side, const struct repo_io *io, cons
     (void)fd_close(ends[0]); /* what it still has to say ends it */
     if (pid < 0)
         return -1;
-    int ended = repo_wait(r, pid, *word, STR_NULL);
+    int ended = repo_wait(r, pid, word, STR_NULL);
     repo_complained(err, &complaint);
     if (failed == -ENOBUFS)
-        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", *word);
+        return err_set(&r->ctx->err, ERR_RESOURCE_EXHAUSTED, "git %s: the output is too large", word);
     if (ended < 0 && r->ctx->err.code == ERR_UNKNOWN && buf_len(&complaint)) {
         struct str said = repo_line(&complaint);
-        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", *word, STR_ARG_MAX(said, 190));
+        return err_set(&r->ctx->err, ERR_UNKNOWN, "git %s: %.*s", word, STR_ARG_MAX(said, 190));
     }
     return ended;
 }

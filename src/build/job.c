@@ -186,8 +186,8 @@ enum { DENIED_TOLD_MAX = 20 };
 static void job_on_denied(void *ctx, const char *target, const char *reason, const char *closed_address)
 {
     struct build_job *j = ctx;
-    AUTO_FREE char *text = mem_printf("[%s] the network policy denied %s: %s. To allow it: cove template build "
-                                      "--allow %s%s%s, or builds.allow in the configuration",
+    AUTO_FREE char *text = mem_printf("[%s] the network policy denied %s: %s. To allow it: --allow %s%s%s "
+                                      "of 'cove template build' or 'add', or builds.allow in the configuration",
                                       j->prefix, target, reason, target, closed_address ? " --allow " : "",
                                       closed_address ? closed_address : "");
     if (job_is_over(j) || (j->denied && strcmp(j->denied, text) == 0) || ++j->n_denied > DENIED_TOLD_MAX)

@@ -94,7 +94,7 @@ def test_a_build_step_that_is_refused_says_so(behind, tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM base\nRUN curl -sS https://denied.test/\n")
     done = behind.service.cove("template", "build", "--name", "refused", str(tmp_path))
     assert done.returncode == 1
-    assert "denied denied.test" in done.stderr and "cove template build --allow denied.test" in done.stderr, done.stderr
+    assert "denied denied.test" in done.stderr and "--allow denied.test of 'cove template build'" in done.stderr, done.stderr
     allowed = behind.service.cove("template", "build", "--name", "refused", "--allow", "denied.test", str(tmp_path))
     assert allowed.returncode == 0, allowed
 
@@ -104,7 +104,7 @@ def test_a_build_step_that_meets_a_closed_address_is_told_of_it(behind, tmp_path
     (tmp_path / "Dockerfile").write_text("FROM base\nRUN curl -4sS http://private.test/; curl -4sS http://private.test/\n")
     done = behind.service.cove("template", "build", "--name", "closed", "--allow", "private.test", str(tmp_path))
     told = [line for line in done.stderr.splitlines() if "network policy denied" in line]
-    assert done.returncode == 1 and len(told) == 1 and "cove template build --allow private.test --allow 10.0.0.5, or" in told[0], done.stderr
+    assert done.returncode == 1 and len(told) == 1 and "--allow private.test --allow 10.0.0.5 of 'cove template build'" in told[0], done.stderr
     followed = behind.service.cove("template", "build", "--name", "closed", "--allow", "private.test", "--allow", "10.0.0.5", str(tmp_path))
     assert "network policy denied" not in followed.stderr, followed.stderr
 

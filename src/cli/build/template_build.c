@@ -635,7 +635,6 @@ int template_build_run(struct context *ctx, struct template_build_options *optio
     forget_auth(&m);
     json_decref(m.spec);
     json_decref(m.policy);
-    net_flags_fini(&options->net);
     build_context_close(m.context);
     service_close(m.s);
     arena_fini(&m.arena);

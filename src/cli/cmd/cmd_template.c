@@ -26,8 +26,8 @@ static const struct flag template_flags[] = {
     {0, "cpus", "N", "build, add: processors of its sandboxes. Default: those of what it starts from."},
     {0, "memory", "SIZE", "build, add: memory of its sandboxes. Default: that of what it starts from."},
     {0, "build-arg", "NAME=VALUE", "build, add: a value for ARG. May be given several times."},
-    {0, "allow", "TARGET", "build: steps may connect only there, as with 'cove run --allow'."},
-    {0, "deny", "TARGET", "build: steps may not connect there."},
+    {0, "allow", "TARGET", "build, add: steps may connect only there, as with 'cove run --allow'."},
+    {0, "deny", "TARGET", "build, add: steps may not connect there."},
     {0, "no-cache", NULL, "build, add: run every step again."},
     {0, "no-memory", NULL, "build: sandboxes run the start command, on every tier."},
     {0, "registry-user", "NAME", "build: the registry's user name."},
@@ -339,7 +339,9 @@ static int template_run(struct context *ctx)
         return context_exit(ctx);
     if (has_docker_config && !b->docker_config)
         b->docker_config = "";
-    return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
+    int status = context_form(ctx, forms, ARRAY_SIZE(forms), &o);
+    net_flags_fini(&b->net);
+    return status;
 }
 
 const struct command cmd_template = {

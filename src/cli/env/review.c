@@ -241,7 +241,8 @@ static const char *review_place(const char *path)
 
 static int review_say(FILE *out, struct str path, const char *why)
 {
-    (void)fputs("  look first: ", out);
+    if (out == stderr) /* a proposal has a heading for them */
+        (void)fputs("  look first: ", out);
     terminal_print(out, true, path);
     (void)fprintf(out, " (%s)\n", why);
     return 1;

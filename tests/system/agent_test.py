@@ -159,6 +159,8 @@ def test_what_is_no_kit_or_no_operand(service, repo):
     assert "mounts" in agent(service, repo, "broken", status=125).stderr
     assert "not the name of a kit" in agent(service, repo, "../fake", "--name", "x", status=125).stderr
     assert "volumes.host" in agent(service, repo, "fake", "--mount", str(repo), status=125).stderr
+    assert "volumes.host" in agent(service, repo, "fake", "--template", "none-such", "--mount", str(repo), status=125).stderr # before it is built
+    assert "--mount PATH:copy gives" in agent(service, repo, "fake", "--mount", str(repo), status=125).stderr
     missing, file = str(repo / "missing"), str(repo / "README") # told before a template is looked for
     for mount in (missing, f"{missing}:ro", f"{missing}:copy"):
         assert f"--mount {missing}: No such file" in agent(service, repo, "fake", "--template", "none-such", "--mount", mount, status=125).stderr

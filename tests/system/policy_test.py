@@ -196,6 +196,12 @@ def test_a_rule_is_added_and_a_secret_is_not_dropped(service):
         service.cove("secret", "rm", "TEST_KEY")
 
 
+def test_a_secret_that_is_not_there_is_warned_of(service, up):
+    headers, placeholders = [{"name": "authorization", "value": "Bearer ${secret:GONE}"}], [{"sentinel": "sentinel-1", "secret": "ALSO_GONE"}]
+    set_ = service.cove("policy", "set", up, "-", input=json.dumps({"inject": [{"host": "a.test", "headers": headers, "placeholders": placeholders}]}))
+    assert set_.returncode == 0 and "there is no secret GONE," in set_.stderr and "'cove secret set ALSO_GONE' makes it" in set_.stderr, set_.stderr
+
+
 def test_half_of_a_host_is_warned_of(service, up):
     set_ = service.cove("policy", "set", up, "--deny", "8.8.8.8")
     assert set_.returncode == 0 and "rules[0] denies 8.8.8.8 and no IPv6 address" in set_.stderr, set_

@@ -82,7 +82,7 @@ static int agent_policy(struct agent_call *a, json_t *spec)
     JSON_FOREACH_MEMBER (name, value, variables)
         (void)json_object_set(json_object_get(spec, "env"), name, value);
     json_decref(variables);
-    return net.secrets ? vault_check_names(a->ctx, net.secrets) : 0;
+    return vault_check_names(a->ctx, net.secrets, policy);
 }
 
 static int agent_settings(struct agent_call *a, const char *commit, json_t *spec, json_t **setup)
@@ -95,12 +95,40 @@ static int agent_settings(struct agent_call *a, const char *commit, json_t *spec
     return agent_confirm(a);
 }
 
-static int agent_build(struct context *ctx, void *name)
+struct agent_built {
+    struct service *s;
+    const char *name;
+    const json_t *mounts;
+};
+
+static int agent_refused(struct context *ctx)
 {
-    if (template_add_run(ctx, name, &(struct template_build_options){0}) == STATUS_OK)
+    if (!*ctx->hint)
+        context_hint(ctx, "--mount PATH" AGENT_COPY " gives it a copy to read");
+    return -1;
+}
+
+/* Only the service knows what it lets be mounted: what it refuses is heard before minutes are spent on a template. */
+static int agent_try_mounts(struct context *ctx, const struct agent_built *b)
+{
+    AUTO_JSON json_t *spec = json_pack("{s:O,s:i}", "volumes", b->mounts, "timeout_ms", 10000), *made = NULL;
+    AUTO_FREE char *id = NULL;
+    if (service_call(b->s, "POST", "/cove/v1/sandboxes", spec, "trying the mounts", &made) < 0)
+        return agent_refused(ctx);
+    if (service_id(ctx, made, &id) < 0)
+        return -1;
+    return service_remove(b->s, id, NULL);
+}
+
+static int agent_build(struct context *ctx, void *built)
+{
+    const struct agent_built *b = built;
+    if (json_array_size(b->mounts) && agent_try_mounts(ctx, b) < 0)
+        return -1;
+    if (template_add_run(ctx, b->name, &(struct template_build_options){0}) == STATUS_OK)
         return 0;
     ctx->hint[0] = 0; /* it was said with what failed */
-    return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the template %s could not be built", (const char *)name);
+    return err_set(&ctx->err, ERR_FAILED_PRECONDITION, "the template %s could not be built", b->name);
 }
 
 /* A copy, at the same path, of root's: nothing inside can change it. */
@@ -179,7 +207,7 @@ static void agent_tell_missing(const json_t *kit, const json_t *missing)
 
 static int agent_make(struct agent_call *a, const char *commit)
 {
-    AUTO_JSON json_t *spec = json_object(), *setup = NULL, *missing = NULL, *all = json_array();
+    AUTO_JSON json_t *spec = json_object(), *setup = NULL, *missing = NULL, *all = json_array(), *mounts = NULL;
     char key[17];
     uint64_t hash = 14695981039346656037U;
     for (const char *p = a->e.repo.top; *p; p++)
@@ -187,6 +215,7 @@ static int agent_make(struct agent_call *a, const char *commit)
     (void)snprintf(key, sizeof(key), "%016llx", (unsigned long long)hash);
     if (agent_mounts(a, spec) < 0 || agent_settings(a, commit, spec, &setup) < 0 || agent_policy(a, spec) < 0)
         return -1;
+    mounts = json_copy(json_object_get(spec, "volumes")); /* which the kit's caches join */
     const char *kits = json_string_value(json_object_get(a->kit, "template"));
     const char *template = a->o->template ? a->o->template : kits;
     if (template && json_object_set_new(spec, "template", json_string(template)) < 0)
@@ -194,17 +223,14 @@ static int agent_make(struct agent_call *a, const char *commit)
     if (kit_apply(a->ctx, a->kit, key, spec, &missing) < 0)
         return -1;
     agent_tell_missing(a->kit, missing);
-    if (template && template_build_first(a->ctx, a->e.service, template, a->o->template, agent_build,
-                                         (void *)(uintptr_t) template) < 0)
+    struct agent_built built = {a->e.service, template, mounts};
+    if (template && template_build_first(a->ctx, a->e.service, template, a->o->template, agent_build, &built) < 0)
         return -1;
-    if (a->o->n_mounts)
-        context_hint(a->ctx, "--mount PATH" AGENT_COPY " gives it a copy to read");
     agent_tell_left_out(a);
     (void)json_array_extend(all, json_object_get(a->kit, "setup"));
     (void)json_array_extend(all, setup);
     if (env_create(&a->e, commit, spec, all, true) < 0)
-        return -1;
-    *a->ctx->hint = '\0';
+        return json_array_size(mounts) ? agent_refused(a->ctx) : -1;
     for (size_t i = 0; i < a->o->n_mounts; i++) {
         if (!str_ends(str_of(a->o->mounts[i]), STR(AGENT_COPY)) || agent_copy(a, a->o->mounts[i]) == 0)
             continue;

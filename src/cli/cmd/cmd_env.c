@@ -92,7 +92,7 @@ static int env_do_create(struct env_call *c)
         env_close(c, commit, spec);
     if (c->o->template && json_object_set_new(spec, "template", json_string(c->o->template)) < 0)
         return context_usage(c->ctx, "--template must be UTF-8");
-    if (net.secrets && vault_check_names(c->ctx, net.secrets) < 0)
+    if (vault_check_names(c->ctx, net.secrets, policy) < 0)
         return context_fail(c->ctx, STATUS_FAILED);
     if (variables && !json_object_get(spec, "env"))
         (void)json_object_set_new(spec, "env", json_object());

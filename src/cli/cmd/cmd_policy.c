@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
+#include "cli/domain/vault_client.h"
 #include "cli/exec/alive.h"
 #include "cli/exec/terminal.h"
 #include "cli/net_flags.h"
@@ -303,6 +304,8 @@ static int run_with(struct context *ctx, struct net_flags *f)
         return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
     if (sets && !policy)
         return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
+    if (vault_check_names(ctx, NULL, policy) < 0)
+        return context_fail(ctx, STATUS_FAILED);
     return connect_and_run(ctx, what, policy, method ? method : "GET", quiet, replaces);
 }
 

@@ -87,7 +87,7 @@ static int add_network(struct context *ctx, struct run *r)
         return -1;
     if (policy)
         (void)json_object_set_new(r->spec, "network", policy);
-    if (r->net.secrets && vault_check_names(ctx, r->net.secrets) < 0)
+    if (vault_check_names(ctx, r->net.secrets, policy) < 0)
         return -1;
     JSON_FOREACH_MEMBER (name, value, env)
         if (json_object_get(r->exec.env, name))

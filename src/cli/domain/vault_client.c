@@ -2,6 +2,7 @@
 #include "cli/domain/vault_client.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "cli/exec/terminal.h"
 #include "cli/service.h"
 #include "config/config.h"
 
@@ -178,7 +179,37 @@ int vault_has(struct context *ctx, const char *name)
     return r;
 }
 
-int vault_check_names(struct context *ctx, const json_t *names)
+static void vault_warn(struct context *ctx, struct str name)
+{
+    AUTO_FREE char *text = mem_strndup(name.p, name.n);
+    if (name.n && vault_has(ctx, text) == 0)
+        terminal_note("cove %s: there is no secret %s, which the policy names; 'cove secret set %s' makes it",
+                      ctx->command->name, text, text);
+}
+
+/* In "Bearer ${secret:NAME}". */
+static void vault_warn_value(struct context *ctx, const char *value)
+{
+    static const char mark[] = "${secret:";
+    while (value && (value = strstr(value, mark))) {
+        value += strlen(mark);
+        vault_warn(ctx, str_n(value, strcspn(value, "}")));
+    }
+}
+
+static void vault_warn_policy(struct context *ctx, const json_t *policy)
+{
+    JSON_FOREACH (entry, json_object_get(policy, "inject")) {
+        JSON_FOREACH (header, json_object_get(entry, "headers"))
+            vault_warn_value(ctx, json_string_value(json_object_get(header, "value")));
+        JSON_FOREACH (one, json_object_get(entry, "placeholders")) {
+            vault_warn(ctx, json_str(json_object_get(one, "secret")));
+            vault_warn_value(ctx, json_string_value(json_object_get(one, "value")));
+        }
+    }
+}
+
+int vault_check_names(struct context *ctx, const json_t *names, const json_t *policy)
 {
     JSON_FOREACH_MEMBER (name, hosts, names) {
         if (vault_has(ctx, name))
@@ -186,5 +217,6 @@ int vault_check_names(struct context *ctx, const json_t *names)
         context_hint(ctx, "'cove secret set %.64s' makes it; 'cove secret ls' lists those there are", name);
         return err_set(&ctx->err, ERR_NOT_FOUND, "there is no secret %.64s", name);
     }
+    vault_warn_policy(ctx, policy);
     return 0;
 }

@@ -18,6 +18,6 @@ bool vault_own_name(const char *prefix, struct str *name);
 /* Is there a secret of this name? 1, 0; -1: the vault can't be asked. ctx->err stays. */
 int vault_has(struct context *ctx, const char *name) WARN_UNUSED;
 
-/* Is there a secret for each key of the object? -1: ctx->err says which there is not. A vault that can't be asked is
- * taken to have them all. */
-int vault_check_names(struct context *ctx, const json_t *names) WARN_UNUSED;
+/* Is there a secret for each key of the object? -1: ctx->err says which there is not. For those that the policy injects
+ * a line on stderr does. A vault that can't be asked is taken to have them all. */
+int vault_check_names(struct context *ctx, const json_t *names, const json_t *policy) WARN_UNUSED;

@@ -8,7 +8,7 @@ import shutil
 import signal
 
 import pytest
-from env_test import env, git, inside, repo, service  # noqa: F401
+from env_test import env, first, git, inside, repo, service  # noqa: F401
 from service import wait_until
 
 LONG = bool(os.environ.get("LONG")) # twice the points at which a command is killed

@@ -31,10 +31,10 @@ def git(repo, *arguments, check=True, **more):
     return done.stdout.strip()
 
 
-@pytest.fixture
-def repo(service, tmp_path):
-    path = tmp_path / "a repository"
-    path.mkdir()
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A repository with two commits, to be copied."""
+    path = tmp_path_factory.mktemp("first")
     git(path, "init", "-q", "-b", "main", ".")
     git(path, "config", "user.name", "Person")
     git(path, "config", "user.email", "person@example.org")
@@ -45,6 +45,14 @@ def repo(service, tmp_path):
     git(path, "commit", "-q", "-m", "first")
     (path / "README").write_text("two\n")
     git(path, "commit", "-q", "-a", "-m", "second")
+    return path
+
+
+@pytest.fixture
+def repo(service, first, tmp_path):
+    path = tmp_path / "a repository"
+    shutil.copytree(first, path)
+    git(path, "update-index", "-q", "--refresh")
     yield path
     service.remove_all()
     assert not list((path / ".git").glob("cove-in-*"))
@@ -79,6 +87,7 @@ def test_services_are_there_before_its_setup_and_in_forks(service, repo):
 
 
 def test_from_a_copy_to_a_merge(service, repo):
+    git(repo, "config", "user.name", who := 'A "B" \\ C; #')
     env(service, repo, "create", "fix")
     assert inside(service, repo, "fix", "pwd; git log --format=%s; git status --short").stdout == f"{repo}\nsecond\nfirst\n"
     inside(service, repo, "fix", "echo three > README; echo new > new; git stash -q -u; git stash pop -q; git worktree list > /dev/null")
@@ -87,7 +96,7 @@ def test_from_a_copy_to_a_merge(service, repo):
     assert "'cove env commit fix'" in env(service, repo, "apply", "fix", status=1).stderr
     assert "not committed" in env(service, repo, "rm", "fix", status=1).stderr
     env(service, repo, "commit", "fix", "-m", "third")
-    assert git(repo, "log", "-1", "--format=%s by %an", "cove/fix") == "third by Person"
+    assert git(repo, "log", "-1", "--format=%s by %an", "cove/fix") == f"third by {who}"
     for _ in range(4): # a person looks, and no agent is stuck
         env(service, repo, "diff", "fix")
     assert "stuck" not in service.cove("ls").stdout

@@ -12,7 +12,7 @@ import time
 
 import pytest
 from client import Client, Failed
-from env_test import env, repo  # noqa: F401  (a fixture)
+from env_test import env, first, repo  # noqa: F401  (fixtures)
 from leaks import own_service
 from mcp_test import Bridge
 from opensandbox_test import Box

@@ -14,7 +14,7 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-enum { COPY_COMMIT = 40, PACK_POLL_MS = 2, COPY_COMPLAINT_MAX = 4096, GRAFTS_MAX = 1 << 20 };
+enum { COPY_COMMIT = 40, PACK_POLL_MS = 2, COPY_COMPLAINT_MAX = 4096, SETTINGS_MAX = 4096, GRAFTS_MAX = 1 << 20 };
 
 /* ---- what runs inside ---- */
 
@@ -177,6 +177,18 @@ static int copy_send_packed(struct env *e, const char *commit, bool whole, char 
     return r;
 }
 
+/* A line of Git's configuration, which has an end of a line in no value. */
+static void copy_append_setting(struct buf *b, const char *key, const char *value)
+{
+    (void)buf_printf(b, "\t%s = \"", key);
+    for (const char *p = value; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            (void)buf_append_char(b, '\\');
+        (void)buf_append_char(b, (unsigned char)*p < ' ' ? ' ' : *p);
+    }
+    (void)buf_append_cstr(b, "\"\n");
+}
+
 int copy_fill(struct env *e, const char *commit, bool whole)
 {
     AUTO_FREE char *hash = NULL;
@@ -188,8 +200,14 @@ int copy_fill(struct env *e, const char *commit, bool whole)
     if (whole && fd_read_file(e->repo.lock, "shallow", &grafts) == 0 &&
         (buf_append_char(&grafts, '\0') < 0 || copy_write(e, ".git/shallow", buf_data(&grafts)) < 0))
         return -1;
-    char *const fill[] = {e->repo.top,  e->name,       (char *)commit, (char *)(whole ? "whole" : "shallow"),
-                          e->repo.name, e->repo.email, hash,           NULL};
+    AUTO_BUF struct buf settings = BUF_INIT(SETTINGS_MAX);
+    (void)buf_append_cstr(&settings, "[user]\n");
+    copy_append_setting(&settings, "name", e->repo.name);
+    copy_append_setting(&settings, "email", e->repo.email);
+    if (buf_append_char(&settings, '\0') < 0 || buf_error(&settings))
+        return err_set(&e->ctx->err, ERR_INVALID_ARGUMENT, "user.name or user.email is too long");
+    char *const fill[] = {
+        e->repo.top, e->name, (char *)commit, (char *)(whole ? "whole" : "shallow"), buf_data(&settings), hash, NULL};
     return env_script(e, script_fill, fill, -1, -1, NULL);
 }
 
@@ -214,7 +232,7 @@ int copy_continue(struct env *e, const char *commit)
 
 int copy_keep(struct env *e, const char *name, const char *commit)
 {
-    char *const words[] = {e->repo.top, e->name, NULL};
+    char *const words[] = {e->repo.top, (char *)commit, NULL};
     if (env_script(e, script_settle, words, -1, -1, NULL) < 0)
         return -1;
     if (env_script(e, script_fix, words, -1, -1, "root") == 0)

@@ -36,6 +36,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { LEAVE_TURNS = 4 };
+
 /* ---- the guard: what façades ask for */
 
 static struct {
@@ -493,6 +495,25 @@ static void what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_
     }
 }
 
+/* Whatever is under way for them then: what comes of it finds nothing of the request any more. */
+static void clients_leave_at_any_time(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(gated); i++) {
+        gate_open(gated[i].plane == GATE_DOCKER);
+        for (unsigned turns = 1; turns <= LEAVE_TURNS; turns *= 4) {
+            AUTO_BUF struct buf request = BUF_INIT(1 << 20);
+            AUTO_CLOSE int fd = facade_connect(site.f);
+            gate_append_request(&request, &gated[i]);
+            facade_send(site.f, fd, buf_str(&request));
+            for (unsigned n = 0; n < turns; n++)
+                world_turn(site.f->w);
+        }
+        world_turns(site.f->w, 5);
+        gate_close();
+    }
+}
+
 /* What the client sends while the process runs is an action, too: each frame waits by itself, and nothing overtakes
  * it. */
 static void frames_of_an_attached_process_wait(void **state)
@@ -622,6 +643,7 @@ int main(void)
         cmocka_unit_test(every_tool_that_changes_something_is_in_the_table),
         cmocka_unit_test(hints_say_what_to_do_next),
         cmocka_unit_test(frames_of_an_attached_process_wait),
+        cmocka_unit_test(clients_leave_at_any_time),
         cmocka_unit_test(what_is_denied_changes_nothing_and_what_is_asked_about_is_done_once_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from leaks import running
-from service import AHEAD, TOP, children, opened, read, wait_until
+from service import TOP, WARM, children, opened, read, wait_until
 
 PAGE = TOP / "docs/CAPACITY.md"
 SANDBOXES, SLACK = 60, 6
-BLANKS = 2 # of the boxes made ahead: BLANKS_KEPT in src/coved/boxes/boxes_ahead.c
 MIB = 1 << 20
 
 
@@ -33,7 +32,7 @@ def used_by_groups(service):
 
 def measure(service, sandboxes=0):
     """With the same stock each time: a blank box has a descriptor more than one with files."""
-    assert wait_until(lambda: service.settle(sandboxes)["boxes in the pool"] == AHEAD - BLANKS + sandboxes), (service.counts(), service.tail())
+    assert wait_until(lambda: service.settle(sandboxes)["boxes in the pool"] == WARM + sandboxes), (service.counts(), service.tail())
     workers = [service.coved_pid, service.child("cove-api"), service.child("cove-egress"), service.coved.pid]
     return {
         "overhead": (used_by_groups(service) + sum(map(memory_of, workers))) / MIB,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from client import Client
-from service import AHEAD, BUILD, Service, below, boxes_in, copy_template, kept_templates, link, opened, read, settled, wait_until
+from service import BUILD, Service, below, copy_template, is_stocked, kept_templates, link, opened, read, settled, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
@@ -45,7 +45,7 @@ def groups(state):
 
 def stocked(state, sandboxes, measure):
     """What is measured once all boxes are there that are made ahead of need beside those of so many sandboxes."""
-    assert wait_until(lambda: boxes_in(groups(state)) >= AHEAD + sandboxes), groups(state)
+    assert wait_until(lambda: is_stocked(groups(state), processes(state).values(), sandboxes)), groups(state)
     return settled(measure, quiet=1)
 
 

@@ -36,6 +36,7 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 AHEAD = 10 # boxes that coved makes ahead of need: READY_BOXES in src/coved/serve.c
+WARM = AHEAD - 2 # of these, once a template was asked for: without BLANKS_KEPT in src/coved/boxes/boxes_ahead.c
 
 
 # SQLite keeps the descriptor of a connection that was closed while another one to the same file holds locks, and uses it again for the next
@@ -121,6 +122,15 @@ def tops_of(group):
 def boxes_in(groups):
     """How many have these control groups: each has one in each hierarchy, whose name is its number."""
     return len({name for name in (path.rsplit("/", 1)[1] for path in groups) if name.isdigit()})
+
+
+def is_stocked(groups, names, sandboxes=0):
+    """
+    Whether all boxes that are made ahead of need are there beside those of so many sandboxes, and as many are warm as are to be: a box that is
+    missing hides what somebody else has too much, and one that becomes warm holds more. names: of the service's processes.
+    """
+    agents = list(names).count("cove-agent")
+    return boxes_in(groups) >= AHEAD + sandboxes and (agents == 0 or agents >= WARM + sandboxes)
 
 
 def children(pid):
@@ -529,19 +539,23 @@ class Service:
             found[f"descriptors of {name}"] = count_below(f"/proc/{pid}/fd") if pid else 0
         return found
 
+    def is_stocked(self, sandboxes=0):
+        return is_stocked(self.groups(), self.processes().values(), sandboxes)
+
     def settle(self, sandboxes=0):
         """Its counts, once all that is made ahead of need is there."""
         self.processes() # its group
-        assert wait_until(lambda: boxes_in(self.groups()) >= AHEAD + sandboxes), (self.groups(), self.tail())
+        assert wait_until(lambda: self.is_stocked(sandboxes)), (self.groups(), self.tail())
         return settled(self.counts, quiet=1)
 
     def leaks(self):
         """What is more than at the beginning, in words; empty when nothing is."""
         def more():
             now = self.counts()
-            return [f"{what}: {now[what]}, {was} before" for what, was in self.baseline.items() if now[what] > was + SLACK.get(what, 0)]
+            more = [f"{what}: {now[what]}, {was} before" for what, was in self.baseline.items() if now[what] > was + SLACK.get(what, 0)]
+            return more or ([] if self.is_stocked() else ["boxes that are made ahead are missing"])
         found, begun, renewed = more(), time.monotonic(), False
-        while found and time.monotonic() - begun < SETTLE_S: # boxes come and go ahead of need: once without more is enough
+        while found and time.monotonic() - begun < SETTLE_S: # boxes come and go ahead of need: once with all of them and without more is enough
             if not renewed and time.monotonic() - begun > 2: # they are for what was asked for last, and those that wait for a template hold more than others
                 self.request("DELETE", f"/cove/v1/sandboxes/{self.create()}")
                 renewed = True

@@ -699,7 +699,8 @@ def test_a_nest_is_there_as_long_as_its_session(coved):
         ours.close()
         assert code == wanted, (root, name)
     coved.send(NEST, sandbox, "/root", 0, 0, 0, 0, b"", b"", b"") # without one: refused
-    assert wait_until(lambda: count() == before) and wait_until(lambda: len(opened(coved.pid)) <= held)
+    assert wait_until(lambda: count() == before)
+    assert wait_until(lambda: len(opened(coved.pid)) <= held), (held, sorted(opened(coved.pid).values()))
 
 
 # ---- layers, and what is kept ready ----

@@ -3,7 +3,8 @@
  * Theory of operation
  *
  *  1. What a service is, is JSON that never changes: it is the sandbox's row, what forks inherit, and what is told.
- *     Where it is, is enum service_state; moves are in the functions service_begin(), service_ready() and service_ends().
+ *     Where it is, is enum service_state; moves are in the functions service_begin(), service_ready() and
+ *     service_ends().
  *  2. A start makes the nest, starts the program in it, and tries each port, then the ready command, until
  *     SERVICE_READY_MS are over. Where that fails, a new service is forgotten, one of before has exited.
  *  3. A nest isn't ended within a callback of its own: `turn` does that, as all that follows such a callback.

@@ -5,9 +5,9 @@
  * ended. Its children, "runners", run the program. All are in the control group.
  *
  *  1. A mapper is never frozen. The freezer would take it out of the filter's wait. The kernel (seen in 6.18) then
- *     forgets the question but not its count, or loses the answer that was just given; the sentry reads ENOENT, or takes
- *     a call for done that was not, and the program dies. To correct the counts before the thaw is no cure: the sentry
- *     may attach to a mapper whose question it hasn't read again yet, which adds another.
+ *     forgets the question but not its count, or loses the answer that was just given; the sentry reads ENOENT, or
+ *     takes a call for done that was not, and the program dies. To correct the counts before the thaw is no cure: the
+ *     sentry may attach to a mapper whose question it hasn't read again yet, which adds another.
  *  2. So the group has a part that is frozen. First the processes with threads go there: the sentry, its gofer, and
  *     runsc. A mapper that is born there, as the first is that a sentry makes, comes back before. The others are born
  *     of that one.

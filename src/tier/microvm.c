@@ -152,7 +152,8 @@ static int microvm_dress(const struct tier_host *host, struct box *box, const st
         return err_set(err, ERR_INVALID_ARGUMENT, "a microvm needs %llu MiB of memory at least",
                        (unsigned long long)(MEMORY_LEAST / MIB));
     memcpy(o.name, box->name, sizeof(o.name));
-    /* Others may wait for what it makes, an image of a layer: until it is somebody's, it is as fast as one processor. */
+    /* Others may wait for what it makes, an image of a layer: until it is somebody's, it is as fast as one
+     * processor. */
     struct tier_limits first = *l;
     first.cpu_milli = l->cpu_milli ? MAX(l->cpu_milli, 1000U) : 0;
     if (microvm_limit(host, box, &first, err) < 0)

@@ -134,14 +134,16 @@ const struct mcp_tool mcp_tools[] = {
     {"environment_log", "", "", NULL, repository_tool, MCP_READS, MCP_ABSENT},
     {"environment_diff", "", "", NULL, repository_tool, MCP_READS, MCP_ABSENT},
     {"environment_config",
-     "Changes an environment from now on: runs setup commands in it, which stop at the first that fails, and sets variables for what starts later. The base image stays; a new environment can have another one.",
+     "Changes an environment from now on: runs setup commands in it, which stop at the first that fails, and sets "
+     "variables for what starts later. The base image stays; a new environment can have another one.",
      ARG_SANDBOX "|config j! {\"base_image\", \"setup_commands\": [..], \"envs\": [\"NAME=value\", ..]}", ENV,
      environment_config_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
     {"environment_add_service",
-     "Adds a service (a database, a cache) to an environment: a program of another image, which is pulled if need be. It is reached at its name, and at 127.0.0.1, and is ready when this answers.",
+     "Adds a service (a database, a cache) to an environment: a program of another image, which is pulled if need be. "
+     "It is reached at its name, and at 127.0.0.1, and is ready when this answers.",
      ARG_SANDBOX
-     "|name s! Its name, and host name|image s! An image, or a template's name|command s A line for sh (what the image says)|"
-     "ports I Ports at which it listens: it is ready when somebody does|env S Its variables: NAME=value",
+     "|name s! Its name, and host name|image s! An image, or a template's name"
+     "|command s A line for sh (what the image says)|ports I Ports at which it listens: it is ready when somebody does|env S Its variables: NAME=value",
      ENV "envs=env", environment_add_service_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
 };
 const size_t mcp_n_tools = ARRAY_SIZE(mcp_tools);

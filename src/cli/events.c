@@ -119,14 +119,14 @@ static const struct {
 
 struct events_printing {
     const struct events_printed *what;
-    size_t left_out[ARRAY_SIZE(events_inside)];
+    size_t n_left_out;
 };
 
 static bool events_leave_out(struct events_printing *p, const json_t *event)
 {
     for (size_t i = 0; !p->what->has_inside && i < ARRAY_SIZE(events_inside); i++) {
         if (strcmp(service_text(event, "kind"), events_inside[i].kind) == 0) {
-            p->left_out[i] += json_array_size(json_object_get(json_object_get(event, "data"), events_inside[i].list));
+            p->n_left_out += json_array_size(json_object_get(json_object_get(event, "data"), events_inside[i].list));
             return true;
         }
     }
@@ -151,14 +151,13 @@ static int events_print_one(struct context *ctx, const json_t *event, struct str
 int events_print(struct context *ctx, struct service *s, const char *target, uint64_t from,
                  const struct events_printed *what)
 {
-    struct events_printing p = {what, {0}};
+    struct events_printing p = {what, 0};
     int status = events_take(ctx, s, &(struct events_want){target, what->follows, events_print_one, &p}, from);
-    if (p.left_out[0] || p.left_out[1] || p.left_out[2])
-        (void)fprintf(stderr,
-                      "left out: %zu program%s, %zu later end%s of programs and %zu written file%s that the kernel saw "
-                      "inside; --inside prints them\n",
-                      p.left_out[0], p.left_out[0] == 1 ? "" : "s", p.left_out[1], p.left_out[1] == 1 ? "" : "s",
-                      p.left_out[2], p.left_out[2] == 1 ? "" : "s");
+    if (p.n_left_out)
+        (void)fprintf(
+            stderr,
+            "left out: programs and written files that the kernel saw inside, %zu in all; --inside prints them\n",
+            p.n_left_out);
     return status;
 }
 

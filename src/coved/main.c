@@ -224,6 +224,7 @@ static int command_prepare(const struct config *config, const char *option, cons
 
 static int command_doctor(const struct config *config, const char *option, const char *value UNUSED)
 {
+    log_init("coved", LOG_ERROR); /* what it warns of has a row */
     return doctor(config, option != NULL);
 }
 

@@ -119,9 +119,10 @@ int env_look(struct env *e)
 {
     const struct repo_ref refs[] = {{e->base, &e->at.base}, {e->head, &e->at.head}, {e->work, &e->at.work}};
     env_forget(e);
-    return repo_commits(&e->repo, REPO_THEIRS, refs, ARRAY_SIZE(refs)) == 0
-               ? 0
-               : err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
+    if (repo_commits(&e->repo, REPO_THEIRS, refs, ARRAY_SIZE(refs)) == 0)
+        return 0;
+    context_hint(e->ctx, "'cove env list' shows those there are");
+    return err_set(&e->ctx->err, ERR_NOT_FOUND, "there is no environment %s", e->name);
 }
 
 /* No git of its own for the refs. */
@@ -573,6 +574,7 @@ int env_receive(struct env *e)
     if (!e->at.base && env_look(e) < 0 && !(e->at.base = repo_commit(&e->repo, REPO_THEIRS, e->base)))
         return -1;
     e->ctx->err.code = ERR_OK;
+    *e->ctx->hint = '\0';
     if (file < 0)
         return err_errno(&e->ctx->err, errno, "write %s", path);
     (void)unlink(path);

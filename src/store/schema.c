@@ -149,25 +149,6 @@ static int schema_number_of(sqlite3 *db, const char *path, const char *sql, int6
     return db_set_error(db, path, "read its header", err);
 }
 
-static int apply_step(sqlite3 *db, const char *path, const char *step, size_t version, struct err *err)
-{
-    char mark[96];
-    (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d; PRAGMA user_version = %zu; COMMIT",
-                   (int)SCHEMA_APPLICATION_ID, version);
-    errno = 0;
-    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_exec(db, step, NULL, NULL, NULL);
-    if (rc == SQLITE_OK)
-        rc = sqlite3_exec(db, mark, NULL, NULL, NULL);
-    if (rc == SQLITE_OK)
-        return 0;
-    (void)db_set_error(db, path, "bring its tables up to date", err);
-    if (!sqlite3_get_autocommit(db))
-        (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-    return -1;
-}
-
 int schema_check(sqlite3 *db, const char *path, size_t n_steps, size_t *ret_version, struct err *err)
 {
     int64_t version = 0, application = 0, objects = 0;
@@ -192,8 +173,21 @@ int schema_check(sqlite3 *db, const char *path, size_t n_steps, size_t *ret_vers
 int schema_apply(sqlite3 *db, const char *path, const char *const *steps, size_t n_steps, size_t version,
                  struct err *err)
 {
-    for (size_t v = version; v < n_steps; v++)
-        if (apply_step(db, path, steps[v], v + 1, err) < 0)
-            return -1;
-    return 0;
+    char mark[96];
+    (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d; PRAGMA user_version = %zu; COMMIT",
+                   (int)SCHEMA_APPLICATION_ID, n_steps);
+    if (version == n_steps)
+        return 0;
+    errno = 0;
+    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+    for (size_t v = version; rc == SQLITE_OK && v < n_steps; v++)
+        rc = sqlite3_exec(db, steps[v], NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(db, mark, NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        return 0;
+    (void)db_set_error(db, path, "bring its tables up to date", err);
+    if (!sqlite3_get_autocommit(db))
+        (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return -1;
 }

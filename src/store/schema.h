@@ -19,6 +19,6 @@ extern const size_t schema_n_steps;
 int schema_check(struct sqlite3 *db, const char *path, size_t n_steps, size_t *ret_version,
                  struct err *err) WARN_UNUSED;
 
-/* Applies the steps after `version`, each in a transaction of its own. */
+/* Applies the steps after `version`, all or none of them. */
 int schema_apply(struct sqlite3 *db, const char *path, const char *const *steps, size_t n_steps, size_t version,
                  struct err *err) WARN_UNUSED;

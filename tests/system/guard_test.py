@@ -236,8 +236,8 @@ def test_an_answer_is_remembered_with_its_author(service, box):
         ran(service, "approve", "--always", approval["id"])
         assert process.communicate(timeout=60)[0] == "always *\n"
     assert service.cove("exec", box, "--", "echo", "always *").stdout == "always *\n"
-    first = json.loads(ran(service, "guard", "show", "--json", box))["rules"][0]
-    assert first["command"] == ["echo", "always *"] and first["by"] == "cli:uid=0" and first["sandbox"] == box and first["at"]
+    rule = json.loads(ran(service, "guard", "show", "--json", box))["rules"][0]
+    assert rule["command"] == ["echo", "always *"] and rule["by"] == "cli:uid=0" and rule["sandbox"] == box and rule["at"]
     assert events(service, box, "guard.set")[-1]["actor"] == "cli:uid=0"
     with held(service, box, "echo", "always x") as (process, approval):
         ran(service, "deny", approval["id"])

@@ -57,15 +57,20 @@ char *mem_strndup(const char *s, size_t n)
     return q;
 }
 
-char *mem_printf(const char *fmt, ...)
+char *mem_vprintf(const char *fmt, va_list args)
 {
     char *s = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vasprintf(&s, fmt, ap);
-    va_end(ap);
-    if (n < 0)
+    if (vasprintf(&s, fmt, args) < 0)
         abort();
+    return s;
+}
+
+char *mem_printf(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *s = mem_vprintf(fmt, args);
+    va_end(args);
     return s;
 }
 

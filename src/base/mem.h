@@ -16,6 +16,7 @@ void *mem_dup(const void *p, size_t n);
 char *mem_strdup(const char *s);            /* NULL stays NULL */
 char *mem_strndup(const char *s, size_t n); /* copies at most n bytes, always terminates */
 char *mem_printf(const char *fmt, ...) PRINTF_LIKE(1, 2);
+char *mem_vprintf(const char *fmt, va_list args) PRINTF_LIKE(1, 0);
 void mem_free(void *p);
 void mem_free_all(const void *const *all, size_t n);
 #define MEM_FREE(...)                                                                                                  \

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/events.h"
 #include "cli/exec/exec.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "http/url.h"
 
@@ -44,9 +45,8 @@ static void again_say(struct again *a, const json_t *event, const char *verdict,
         return;
     }
     AUTO_FREE char *data = json_dumps(again_data(event), JSON_COMPACT);
-    AUTO_FREE char *text = mem_printf("%5lld  %-8s %s: %s %.200s\n", (long long)seq, verdict, why,
-                                      service_text(event, "kind"), data ? data : "");
-    print_text(text);
+    terminal_line(stdout, "%5lld  %-8s %s: %s %.200s", (long long)seq, verdict, why, service_text(event, "kind"),
+                  data ? data : "");
 }
 
 static void again_skip(struct again *a, const json_t *event, const char *why)
@@ -368,11 +368,10 @@ static int again_files(struct again *a)
         const char *path = service_text(one, "path");
         if (!*path || n++ >= AGAIN_PATHS_SHOWN)
             continue;
-        AUTO_FREE char *text = mem_printf("files  differs  %s: %s\n", service_text(one, "change"), path);
         if (a->ctx->json)
             print_json(one);
         else
-            print_text(text);
+            terminal_line(stdout, "files  differs  %s: %s", service_text(one, "change"), path);
     }
     a->n_differ += n;
     return r < 0 ? -1 : 0;

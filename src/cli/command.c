@@ -347,18 +347,10 @@ static void print_error(const struct context *ctx)
         (void)fwrite(buf_data(&b), 1, buf_len(&b), stderr);
         return;
     }
-    bool tty = isatty(STDERR_FILENO) == 1;
-    (void)fputs("cove", stderr);
-    if (ctx->command)
-        (void)fprintf(stderr, " %s", ctx->command->name);
-    (void)fputs(": ", stderr);
-    terminal_print(stderr, tty, str_of(ctx->err.msg));
-    (void)fputc('\n', stderr);
-    if (*ctx->hint) {
-        (void)fputs("  ", stderr);
-        terminal_print(stderr, tty, str_of(ctx->hint));
-        (void)fputc('\n', stderr);
-    }
+    terminal_line(stderr, "cove%s%s: %s", ctx->command ? " " : "", ctx->command ? ctx->command->name : "",
+                  ctx->err.msg);
+    if (*ctx->hint)
+        terminal_line(stderr, "  %s", ctx->hint);
 }
 
 int context_fail(struct context *ctx, int status)

@@ -41,7 +41,7 @@ static void events_shorten(json_t *data)
     }
 }
 
-static void events_line(const json_t *e, bool is_tty)
+static void events_line(const json_t *e)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     const json_t *gap = json_object_get(e, "gap");
@@ -65,8 +65,7 @@ static void events_line(const json_t *e, bool is_tty)
     events_shorten(shown);
     AUTO_FREE char *data = json_dumps(shown, JSON_COMPACT);
     buf_append_cstr(&b, data ? data : "");
-    terminal_print(stdout, is_tty, buf_str(&b));
-    (void)fputc('\n', stdout);
+    terminal_line(stdout, "%.*s", STR_ARG(buf_str(&b)));
 }
 
 uint64_t events_number(const json_t *e)
@@ -144,7 +143,7 @@ static int events_print_one(struct context *ctx, const json_t *event, struct str
     if (ctx->json)
         print_json_line(event, line);
     else if (!events_leave_out(p, event))
-        events_line(event, isatty(STDOUT_FILENO) == 1);
+        events_line(event);
     return !p->what->follows || fflush(stdout) == 0;
 }
 
@@ -187,7 +186,6 @@ static int print_all(struct context *ctx, struct service *s, const struct events
 {
     AUTO_JSON json_t *own = what->leaves_own_out ? json_object() : NULL;
     size_t n_own = 0;
-    bool is_tty = isatty(STDOUT_FILENO) == 1;
     struct str line;
     json_t *object;
     int r;
@@ -197,7 +195,7 @@ static int print_all(struct context *ctx, struct service *s, const struct events
         if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
             print_json_line(event, line);
         else if (!ctx->json && !(own && events_is_own(event, own, &n_own)))
-            what->print(event, is_tty);
+            what->print(event);
         if (follows && fflush(stdout) < 0)
             break;
     }

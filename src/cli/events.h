@@ -18,7 +18,7 @@ void events_command(struct buf *b, const json_t *data); /* of an exec.start, as 
 struct events {
     const char *query;      /* what is asked for: "kind=net.&"; "": everything */
     const char *json_kinds; /* of those, --json prints the ones whose kind begins so */
-    void (*print)(const json_t *event, bool is_tty);
+    void (*print)(const json_t *event);
     bool leaves_own_out; /* commands that 'cove env' runs for itself, unless there is --own: EVENTS_OWN */
 };
 

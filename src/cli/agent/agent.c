@@ -47,11 +47,8 @@ static int agent_confirm(struct agent_call *a)
         buf_printf(&text, "%s%s", i ? ", " : "", json_string_value(one));
     if (isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1) {
         (void)fputs("The repository asks for more than the kit gives:\n", stderr);
-        JSON_FOREACH (one, a->asks) {
-            (void)fputs("  ", stderr);
-            terminal_print(stderr, true, str_of(json_string_value(one)));
-            (void)fputc('\n', stderr);
-        }
+        JSON_FOREACH (one, a->asks)
+            terminal_line(stderr, "  %s", json_string_value(one));
         (void)fputs("Allow it? [y/N] ", stderr);
         if (fgets(answer, sizeof(answer), stdin) && (*answer == 'y' || *answer == 'Y'))
             return 0;
@@ -201,7 +198,7 @@ static void agent_tell_missing(const json_t *kit, const json_t *missing)
     AUTO_BUF struct buf names = BUF_INIT(1024);
     JSON_FOREACH_AT (i, one, missing)
         buf_printf(&names, "%s %s", i ? " or" : "", json_string_value(one));
-    terminal_note("cove agent: there is neither a variable nor a secret%.*s: the agent has no key",
+    terminal_line(stderr, "cove agent: there is neither a variable nor a secret%.*s: the agent has no key",
                   STR_ARG(buf_str(&names)));
 }
 

@@ -196,16 +196,14 @@ static void receipt_tell_hosts(const json_t *hosts, const char *what, bool sugge
             (void)fprintf(stderr, "  %-9s and %zu more\n", what, json_object_size(hosts) - RECEIPT_SHOWN_MAX);
             return;
         }
-        buf_printf(&line, "%.200s", host);
+        buf_printf(&line, "  %-9s %.200s", what, host);
         if (count > 1)
             buf_printf(&line, " (%lld times)", count);
         if (suggests && (more = json_string_value(json_object_get(one, "suggestion")))) {
             buf_append_cstr(&line, "; ");
             net_flags_suggest(&line, more);
         }
-        (void)fprintf(stderr, "  %-9s ", what);
-        terminal_print(stderr, isatty(STDERR_FILENO) == 1, buf_str(&line));
-        (void)fputc('\n', stderr);
+        terminal_line(stderr, "%.*s", STR_ARG(buf_str(&line)));
     }
 }
 
@@ -214,12 +212,11 @@ static void receipt_tell_command(const json_t *one)
     AUTO_BUF struct buf line = BUF_INIT(64 * 1024);
     const json_t *sig = json_object_get(one, "signal"), *code = sig ? sig : json_object_get(one, "exit_code");
     print_words(&line, json_object_get(one, "argv"), 60);
-    (void)fputs("  ran       ", stderr);
-    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_n(buf_data(&line), MIN(buf_len(&line), (size_t)100)));
+    line.end = MIN(line.end, line.start + 100);
     if (code)
-        (void)fprintf(stderr, ": %s %lld, %.1f s", sig ? "signal" : "exit code", (long long)json_integer_value(code),
-                      (double)json_integer_value(json_object_get(one, "duration_ms")) / 1000);
-    (void)fputc('\n', stderr);
+        buf_printf(&line, ": %s %lld, %.1f s", sig ? "signal" : "exit code", (long long)json_integer_value(code),
+                   (double)json_integer_value(json_object_get(one, "duration_ms")) / 1000);
+    terminal_line(stderr, "  ran       %.*s", STR_ARG(buf_str(&line)));
 }
 
 /* Those that only carry the copy are not told. */

@@ -60,10 +60,8 @@ static bool is_silent(const struct build_making *m)
 static void template_build_say(struct build_making *m, const char *text)
 {
     progress_end(&m->progress);
-    if (is_silent(m))
-        return;
-    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(text));
-    (void)fputc('\n', stderr);
+    if (!is_silent(m))
+        terminal_line(stderr, "%s", text);
 }
 
 static uint64_t seconds_since(usec_t then)
@@ -676,6 +674,6 @@ int template_build_first(struct context *ctx, struct service *s, const char *nam
         return -1;
     ctx->err.code = ERR_OK;
     *ctx->hint = '\0';
-    terminal_note("cove %s: the template %s is built first, this once", ctx->command->name, name);
+    terminal_line(stderr, "cove %s: the template %s is built first, this once", ctx->command->name, name);
     return template_build_aside(ctx, make, arg);
 }

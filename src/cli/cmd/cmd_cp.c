@@ -24,14 +24,10 @@ static bool may_be_the_pause(enum err_code code)
 
 static void say_done(const struct context *ctx, uint64_t bytes)
 {
-    bool is_tty = isatty(STDOUT_FILENO) == 1;
     char size[UNIT_TEXT_MAX];
     unit_format_size(bytes, size);
-    (void)fputs("copied ", stdout);
-    terminal_print(stdout, is_tty, str_of(ctx->argv[ctx->argi]));
-    (void)fputs(" to ", stdout);
-    terminal_print(stdout, is_tty, str_of(ctx->argv[ctx->argi + 1]));
-    (void)printf(bytes ? " (%s)\n" : "\n", size); /* a tree's bytes nobody counts */
+    AUTO_FREE char *told = bytes ? mem_printf(" (%s)", size) : mem_strdup(""); /* a tree's bytes nobody counts */
+    terminal_line(stdout, "copied %s to %s%s", ctx->argv[ctx->argi], ctx->argv[ctx->argi + 1], told);
 }
 
 static int copy_between(struct context *ctx, const char *user, bool quiet, const struct copy_place *from,

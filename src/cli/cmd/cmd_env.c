@@ -72,7 +72,8 @@ static void env_close(struct env_call *c, const char *commit, json_t *spec)
         return;
     c->ctx->err.code = ERR_OK;
     (void)json_object_set_new(spec, "network", json_pack("{s:s}", "default", "deny"));
-    terminal_note("cove env: HEAD doesn't have %.12s, so the hosts that its .cove/env.yaml allows stay closed: --allow "
+    terminal_line(stderr,
+                  "cove env: HEAD doesn't have %.12s, so the hosts that its .cove/env.yaml allows stay closed: --allow "
                   "opens them",
                   commit);
 }

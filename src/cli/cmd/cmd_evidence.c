@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/things.h"
 
@@ -175,16 +176,12 @@ static int evidence_verify(struct context *ctx, const char *path, const char *ke
         goto end;
     }
     const json_t *log = json_object_get(f.predicate, "log");
-    (void)fputs("good: ", stdout);
-    print_text(service_text(log, "id"));
-    (void)printf(", events %lld to %lld, signed ", (long long)json_integer_value(json_object_get(log, "first")),
-                 (long long)json_integer_value(json_object_get(log, "last")));
-    print_text(service_text(f.predicate, "made_at"));
-    (void)fputs(key ? " with the key that was given" : " with the key ", stdout);
-    if (!key)
-        print_text(service_text(f.predicate, "public_key"));
-    (void)printf("%s%s\n", has_records ? "" : "; the records are too long to be in it: only the summary was checked",
-                 passed ? "; it goes on from the head that was signed earlier" : "");
+    terminal_line(stdout, "good: %s, events %lld to %lld, signed %s with the key %s%s%s", service_text(log, "id"),
+                  (long long)json_integer_value(json_object_get(log, "first")),
+                  (long long)json_integer_value(json_object_get(log, "last")), service_text(f.predicate, "made_at"),
+                  key ? "that was given" : service_text(f.predicate, "public_key"),
+                  has_records ? "" : "; the records are too long to be in it: only the summary was checked",
+                  passed ? "; it goes on from the head that was signed earlier" : "");
 end:
     evidence_file_fini(&f);
     evidence_file_fini(&heads);

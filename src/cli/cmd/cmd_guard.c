@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/events.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/things.h"
 #include "config/yaml.h"
@@ -97,14 +98,12 @@ static int guard_test(struct context *ctx, struct service *s, const char *sandbo
     if (service_call(s, "POST", target, body, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_COVE);
     const char *verdict = things_text(answer, "verdict");
-    if (ctx->json) {
+    if (ctx->json)
         print_json(answer);
-    } else {
-        AUTO_FREE char *line =
-            mem_printf("%s  rule %s, risk %s%s", verdict, things_text(answer, "rule"), things_text(answer, "risk"),
-                       json_is_true(json_object_get(answer, "analysed")) ? "; the analyser is asked" : "");
-        print_line(line);
-    }
+    else
+        terminal_line(stdout, "%s  rule %s, risk %s%s", verdict, things_text(answer, "rule"),
+                      things_text(answer, "risk"),
+                      json_is_true(json_object_get(answer, "analysed")) ? "; the analyser is asked" : "");
     return strcmp(verdict, "allow") == 0 ? STATUS_OK : STATUS_FAILED;
 }
 

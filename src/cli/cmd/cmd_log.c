@@ -43,8 +43,7 @@ static int log_verify(struct context *ctx, struct service *s, const char *id)
         (void)printf("intact: %llu events, %llu to %llu\n", service_number(verdict, "checked"),
                      service_number(verdict, "first"), service_number(verdict, "last"));
     } else {
-        (void)fputs("broken: ", stdout);
-        print_line(service_text(verdict, "detail"));
+        terminal_line(stdout, "broken: %s", service_text(verdict, "detail"));
     }
     return intact ? STATUS_OK : STATUS_FAILED;
 }

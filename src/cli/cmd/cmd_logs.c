@@ -4,24 +4,23 @@
 #include "cli/cmd/commands.h"
 #include "cli/events.h"
 #include "cli/exec/terminal.h"
+#include "cli/print.h"
 #include "cli/service.h"
+
+#include <unistd.h>
 
 static const struct flag logs_flags[] = {EVENTS_FLAGS, EVENTS_OWN};
 
-struct printer {
-    bool is_tty;
-    char time[EVENTS_TIME_MAX]; /* of the event at hand */
-};
-
-static void logs_print_lines(const struct printer *p, const char *mark, struct str text)
+/* time: of the event at hand. */
+static void logs_print_lines(const char *time, const char *mark, struct str text)
 {
     struct str line;
     if (str_ends(text, STR("\n")))
         text.n--;
     while (str_split(&text, '\n', &line)) {
-        terminal_print(stdout, p->is_tty, str_of(p->time));
+        print_text(time);
         (void)printf(" %s ", mark);
-        terminal_print(stdout, p->is_tty, line);
+        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, line);
         (void)fputc('\n', stdout);
     }
 }
@@ -59,14 +58,14 @@ static void append_members(struct buf *b, const json_t *data)
     }
 }
 
-static void logs_print_command(const struct printer *p, const json_t *data)
+static void logs_print_command(const char *time, const json_t *data)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     events_command(&b, data);
-    logs_print_lines(p, "$", buf_str(&b));
+    logs_print_lines(time, "$", buf_str(&b));
 }
 
-static void logs_print_output(const struct printer *p, const json_t *data)
+static void logs_print_output(const char *time, const json_t *data)
 {
     JSON_FOREACH (piece, json_object_get(data, "output")) {
         JSON_FOREACH_MEMBER (channel, value, piece) {
@@ -74,27 +73,27 @@ static void logs_print_output(const struct printer *p, const json_t *data)
                 continue;
             AUTO_BUF struct buf text = BUF_INIT(1 << 20);
             struct str name = logs_append_value(&text, channel, value);
-            logs_print_lines(p, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
+            logs_print_lines(time, str_eqc(name, "stderr") ? "!" : " ", buf_str(&text));
         }
     }
 }
 
-static void logs_print_event(const json_t *event, bool is_tty)
+static void logs_print_event(const json_t *event)
 {
-    struct printer p = {.is_tty = is_tty};
+    char time[EVENTS_TIME_MAX];
     const json_t *data = json_object_get(event, "data");
     const char *kind = service_text(event, "kind");
-    events_time(event, p.time);
+    events_time(event, time);
     if (strcmp(kind, "exec.output") == 0) {
-        logs_print_output(&p, data);
+        logs_print_output(time, data);
     } else if (strcmp(kind, "exec.start") == 0) {
-        logs_print_command(&p, data);
+        logs_print_command(time, data);
     } else if (strcmp(kind, "exec.exit") == 0 || strcmp(kind, "exec.failed") == 0 ||
                str_starts(str_of(kind), STR("sandbox.")) || str_starts(str_of(kind), STR("limit."))) {
         AUTO_BUF struct buf b = BUF_INIT(1 << 20);
         buf_append_cstr(&b, kind);
         append_members(&b, data);
-        logs_print_lines(&p, "-", buf_str(&b));
+        logs_print_lines(time, "-", buf_str(&b));
     }
 }
 

@@ -120,7 +120,7 @@ static const struct {
     {"net.down", append_down},       {"net.unresolved", append_unresolved},
 };
 
-static void net_print_event(const json_t *event, bool is_tty)
+static void net_print_event(const json_t *event)
 {
     AUTO_BUF struct buf b = BUF_INIT(1 << 20);
     char time[EVENTS_TIME_MAX];
@@ -133,8 +133,7 @@ static void net_print_event(const json_t *event, bool is_tty)
         kinds[i].append(&b, json_object_get(event, "data"));
         if (*service_text(event, "actor"))
             buf_printf(&b, "  by %s", service_text(event, "actor"));
-        terminal_print(stdout, is_tty, buf_str(&b));
-        (void)fputc('\n', stdout);
+        terminal_line(stdout, "%.*s", STR_ARG(buf_str(&b)));
         return;
     }
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/each.h"
 #include "cli/exec/terminal.h"
@@ -38,22 +39,17 @@ static int pause_all(struct context *ctx)
 /* Part of an answer that is good: the exit code does not tell it. */
 static void warn(const struct context *ctx, const char *id, const char *what, const char *why, const char *then)
 {
-    AUTO_BUF struct buf message = BUF_INIT(8192), hint = BUF_INIT(1024), json = BUF_INIT(16384);
-    buf_printf(&message, "%s %s: %s", id, what, why);
-    buf_printf(&hint, "mend it inside, then 'cove pause --files-only %s' and 'cove resume %s'%s", id, id, then);
-    if (!ctx->json) {
-        bool tty = isatty(STDERR_FILENO) == 1;
-        (void)fputs("cove resume: ", stderr);
-        terminal_print(stderr, tty, buf_str(&message));
-        (void)fprintf(stderr, "\n  %.*s\n", STR_ARG(buf_str(&hint)));
-        return;
+    AUTO_FREE char *message = mem_printf("%s %s: %s", id, what, why);
+    AUTO_FREE char *hint =
+        mem_printf("mend it inside, then 'cove pause --files-only %s' and 'cove resume %s'%s", id, id, then);
+    if (ctx->json) {
+        AUTO_JSON json_t *json = json_pack("{s:{s:s,s:s}}", "warning", "message", message, "hint", hint);
+        AUTO_FREE char *text = json_dumps(json, JSON_COMPACT);
+        (void)fprintf(stderr, "%s\n", text);
+    } else {
+        terminal_line(stderr, "cove resume: %s", message);
+        terminal_line(stderr, "  %s", hint);
     }
-    buf_append_cstr(&json, "{\"warning\":{\"message\":");
-    buf_append_json_string(&json, buf_str(&message));
-    buf_append_cstr(&json, ",\"hint\":");
-    buf_append_json_string(&json, buf_str(&hint));
-    buf_append_cstr(&json, "}}");
-    (void)fprintf(stderr, "%.*s\n", STR_ARG(buf_str(&json)));
 }
 
 static void resumed(const struct context *ctx, const char *id, const json_t *answer)

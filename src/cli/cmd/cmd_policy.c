@@ -72,13 +72,7 @@ static void print_policy(const json_t *policy)
         append_placeholders(&b, json_object_get(one, "placeholders"));
         buf_append_char(&b, '\n');
     }
-    struct str rest = buf_str(&b), line;
-    while (str_split(&rest, '\n', &line)) {
-        if (!line.n && !rest.p)
-            break;
-        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, line);
-        (void)fputc('\n', stdout);
-    }
+    print_lines(buf_str(&b));
 }
 
 static int cmd_policy_show(struct context *ctx, struct service *s, const char *id)
@@ -103,18 +97,12 @@ static int policy_set(struct context *ctx, struct service *s, const char *id, co
     if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
         return context_fail(ctx, STATUS_FAILED);
     size_t n = json_array_size(json_object_get(now, "rules"));
-    JSON_FOREACH (warning, json_object_get(now, "warnings")) {
-        struct str text = str_of(json_string_value(warning));
-        (void)fputs("cove: warning: ", stderr);
-        terminal_print(stderr, isatty(STDERR_FILENO) == 1, text);
-        (void)fputc('\n', stderr);
-    }
+    JSON_FOREACH (warning, json_object_get(now, "warnings"))
+        terminal_line(stderr, "cove: warning: %s", json_string_value(warning));
     if (ctx->json)
         print_json(now);
-    else if (!quiet) {
-        (void)printf("%s: %zu rule%s, else ", id, n, n == 1 ? "" : "s");
-        print_line(otherwise(now));
-    }
+    else if (!quiet)
+        terminal_line(stdout, "%s: %zu rule%s, else %s", id, n, n == 1 ? "" : "s", otherwise(now));
     return STATUS_OK;
 }
 
@@ -169,29 +157,16 @@ static int policy_add(struct context *ctx, struct service *s, const char *id, co
 
 static void print_verdict(const json_t *answer, const char *url)
 {
-    print_text(service_text(answer, "verdict"));
-    (void)fputs("  ", stdout);
-    print_text(url);
-    (void)fputs(": ", stdout);
-    print_text(service_text(answer, "reason"));
-    (void)fputc('\n', stdout);
-    JSON_FOREACH (one, json_object_get(answer, "addresses")) {
-        (void)fputs("  ", stdout);
-        print_text(service_text(one, "address"));
-        (void)fputs("  ", stdout);
-        print_text(service_text(one, "verdict"));
-        (void)fputs("  ", stdout);
-        print_text(service_text(one, "reason"));
-        (void)fputc('\n', stdout);
-    }
+    terminal_line(stdout, "%s  %s: %s", service_text(answer, "verdict"), url, service_text(answer, "reason"));
+    JSON_FOREACH (one, json_object_get(answer, "addresses"))
+        terminal_line(stdout, "  %s  %s  %s", service_text(one, "address"), service_text(one, "verdict"),
+                      service_text(one, "reason"));
     if (json_is_true(json_object_get(answer, "intercepted")))
         (void)puts("  its TLS is opened on the way, with the sandbox's own certificate");
     if (*service_text(answer, "suggestion")) {
         AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
         net_flags_suggest(&b, service_text(answer, "suggestion"));
-        buf_append_char(&b, '\0');
-        (void)fputs("  ", stdout);
-        print_line(buf_error(&b) ? "" : buf_data(&b));
+        terminal_line(stdout, "  %.*s", STR_ARG(buf_str(&b)));
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd/commands.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/things.h"
 #include "config/units.h"
@@ -25,8 +26,7 @@ static int pool(struct context *ctx)
     }
     unit_format_size(service_number(answer, "total_bytes"), total);
     unit_format_size(service_number(answer, "free_bytes"), left);
-    (void)fputs("kind    ", stdout);
-    print_line(things_text(answer, "kind"));
+    terminal_line(stdout, "kind    %s", things_text(answer, "kind"));
     (void)printf("size    %s, of which %s are free\n", total, left);
     (void)printf("layers  %llu\n", service_number(answer, "layers"));
     (void)printf("limits  %s\n", json_is_true(json_object_get(answer, "limits"))
@@ -57,8 +57,8 @@ static void print_layers(const json_t *layers, bool dry_run)
     JSON_FOREACH (one, layers) {
         bool gone = dry_run || json_is_true(json_object_get(one, "dropped"));
         unit_format_size(service_number(one, "bytes"), size);
-        print_text(things_text(one, "layer"));
-        (void)printf("  %s%s\n", service_number(one, "bytes") ? size : "-", gone ? "" : "  in use after all");
+        terminal_line(stdout, "%s  %s%s", things_text(one, "layer"), service_number(one, "bytes") ? size : "-",
+                      gone ? "" : "  in use after all");
         bytes += gone ? service_number(one, "bytes") : 0;
         n += gone;
     }

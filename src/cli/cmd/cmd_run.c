@@ -375,9 +375,7 @@ static bool tell_denial(const json_t *event, void *ctx)
         buf_append_cstr(&b, "; ");
         net_flags_suggest(&b, suggestion);
     }
-    (void)fputs("cove run: network: ", stderr);
-    terminal_print(stderr, isatty(STDERR_FILENO) == 1, buf_str(&b));
-    (void)fputc('\n', stderr);
+    terminal_line(stderr, "cove run: network: %.*s", STR_ARG(buf_str(&b)));
     return ++told->n == DENIALS_SHOWN;
 }
 

@@ -165,16 +165,11 @@ static int template_show(struct context *ctx, void *options UNUSED)
         bool is_of_failed = strcmp(fields[k], "reason") == 0 || strcmp(fields[k], "step") == 0;
         if (is_of_failed && !has_failed(one))
             continue;
-        (void)printf("%-12s", fields[k]);
-        print_line(things_text(one, fields[k]));
+        terminal_line(stdout, "%-12s%s", fields[k], things_text(one, fields[k]));
     }
     print_size(one);
-    JSON_FOREACH_AT (i, tag, json_object_get(one, "tags")) {
-        (void)printf("%-12s", i ? "" : "tags");
-        print_text(things_text(tag, "tag"));
-        (void)fputs("  build ", stdout);
-        print_line(things_text(tag, "build"));
-    }
+    JSON_FOREACH_AT (i, tag, json_object_get(one, "tags"))
+        terminal_line(stdout, "%-12s%s  build %s", i ? "" : "tags", things_text(tag, "tag"), things_text(tag, "build"));
     return STATUS_OK;
 }
 
@@ -194,12 +189,8 @@ static int change(struct context *ctx, const char *method, const char *ref, cons
 /* What was done, where a person sees it; programs have the exit code, and --json. */
 static void template_tell(const struct context *ctx, bool quiet, const char *ref, const char *text)
 {
-    if (quiet || ctx->json || isatty(STDOUT_FILENO) != 1)
-        return;
-    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(ref));
-    (void)fputs(": ", stderr);
-    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(text));
-    (void)fputc('\n', stderr);
+    if (!quiet && !ctx->json && isatty(STDOUT_FILENO) == 1)
+        terminal_line(stderr, "%s: %s", ref, text);
 }
 
 static int tag(struct context *ctx, void *options)

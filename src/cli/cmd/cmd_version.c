@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd/commands.h"
+#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
 
@@ -19,14 +20,11 @@ static int version_run(struct context *ctx)
         return STATUS_OK;
     }
     (void)printf("cove %s\n", COVE_VERSION);
-    if (answered) {
-        (void)fputs("service ", stdout);
-        print_text(version ? version : "?");
-        (void)printf(", %lld sandboxes\n", (long long)json_integer_value(json_object_get(info, "sandboxes")));
-    } else {
-        (void)fputs("service: ", stdout);
-        print_line(ctx->err.msg);
-    }
+    if (answered)
+        terminal_line(stdout, "service %s, %lld sandboxes", version ? version : "?",
+                      (long long)json_integer_value(json_object_get(info, "sandboxes")));
+    else
+        terminal_line(stdout, "service: %s", ctx->err.msg);
     return STATUS_OK;
 }
 

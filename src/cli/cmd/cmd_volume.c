@@ -36,7 +36,6 @@ static bool is_elsewhere(const json_t *one)
 
 static void volume_warn(const json_t *all)
 {
-    bool is_tty = isatty(STDERR_FILENO) == 1;
     const json_t *elsewhere = NULL;
     char others[32] = "";
     size_t n = 0;
@@ -47,13 +46,11 @@ static void volume_warn(const json_t *all)
         return;
     if (n > 1)
         (void)snprintf(others, sizeof(others), " and %zu more", n - 1);
-    (void)fputs("cove volume: ", stderr);
-    terminal_print(stderr, is_tty, str_of(things_text(elsewhere, "name")));
-    (void)fprintf(stderr,
-                  "%s can't be used: not in this pool, but made in another one, or taken away from it\n"
-                  "  start the service with that pool again (pool.kind, COVE_POOL), or give them up with "
-                  "'cove volume rm'\n",
-                  others);
+    terminal_line(stderr,
+                  "cove volume: %s%s can't be used: not in this pool, but made in another one, or taken away from it",
+                  things_text(elsewhere, "name"), others);
+    terminal_line(stderr, "  start the service with that pool again (pool.kind, COVE_POOL), or give them up with "
+                          "'cove volume rm'");
 }
 
 static void volume_used(struct table *t, const json_t *one, const char *name)

@@ -517,7 +517,7 @@ static const struct docker_verb {
 
 int docker_fail(struct docker *d, int status)
 {
-    terminal_note("Error response from daemon: %s", d->ctx->err.msg);
+    terminal_line(stderr, "Error response from daemon: %s", d->ctx->err.msg);
     return status;
 }
 
@@ -525,8 +525,8 @@ int docker_refuse(struct docker *d, const char *fmt, ...)
 {
     char text[512];
     FORMAT_ARGS(text, fmt);
-    terminal_note("docker: %s", text);
-    terminal_note("See 'cove docker --help'.");
+    terminal_line(stderr, "docker: %s", text);
+    terminal_line(stderr, "See 'cove docker --help'.");
     d->ctx->err.code = ERR_INVALID_ARGUMENT;
     return DOCKER_USAGE;
 }

@@ -165,7 +165,7 @@ static int docker_create(struct docker *d, const json_t *spec, json_t **ret_sand
         return 0;
     if (d->ctx->err.code != ERR_NOT_FOUND || (d->pull && strcmp(d->pull, "never") == 0) || docker_has_image(d, image))
         return -1;
-    terminal_note("Unable to find image '%s' locally", image);
+    terminal_line(stderr, "Unable to find image '%s' locally", image);
     if (template_build_aside(d->ctx, docker_pull_aside, d) < 0)
         return err_set(&d->ctx->err, ERR_NOT_FOUND, "pull access denied for %.100s", image);
     return service_call(d->s, "POST", "/cove/v1/sandboxes", spec, NULL, ret_sandbox);

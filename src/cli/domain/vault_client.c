@@ -183,7 +183,7 @@ static void vault_warn(struct context *ctx, struct str name)
 {
     AUTO_FREE char *text = mem_strndup(name.p, name.n);
     if (name.n && vault_has(ctx, text) == 0)
-        terminal_note("cove %s: there is no secret %s, which the policy names; 'cove secret set %s' makes it",
+        terminal_line(stderr, "cove %s: there is no secret %s, which the policy names; 'cove secret set %s' makes it",
                       ctx->command->name, text, text);
 }
 

@@ -308,7 +308,7 @@ static int env_set_up(struct env *e, const json_t *setup)
     JSON_FOREACH (one, setup) {
         char *const argv[] = {(char *)"sh", (char *)"-c", (char *)json_string_value(one), NULL};
         int status;
-        terminal_note("cove env: setup: %s", argv[2]);
+        terminal_line(stderr, "cove env: setup: %s", argv[2]);
         if (env_run(e, e->repo.top, argv, NULL, false, &status) < 0)
             return -1;
         if (status != 0)
@@ -561,7 +561,7 @@ static void env_report(struct env *e, int file)
     AUTO_JSON json_t *body = json_pack("{s:s, s:s, s:s*, s:s*}", "environment", e->name, "reason", e->repo.refused,
                                        "path", e->repo.refused_path, "commit", is_named ? commit : NULL);
     if (!body || service_call(e->service, "POST", target, body, NULL, NULL) < 0)
-        terminal_note("cove env: the refusal is not recorded: %s", body ? e->ctx->err.msg : "not UTF-8");
+        terminal_line(stderr, "cove env: the refusal is not recorded: %s", body ? e->ctx->err.msg : "not UTF-8");
     e->ctx->err = why;
     *e->ctx->hint = '\0';
 }

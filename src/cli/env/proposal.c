@@ -44,7 +44,7 @@ static int proposal_check(struct env *fork, const char *command, json_t *checks)
     const struct exec_io io = {-1, -1, -1, &out, &out, .tick_ms = PROPOSAL_TICK_MS};
     struct exec_result result;
     const usec_t began = clock_mono();
-    terminal_note("cove env: check: %s", command);
+    terminal_line(stderr, "cove env: check: %s", command);
     if (env_exec(fork, &request, &io, &result) < 0)
         return -1;
     if (result.interrupted)
@@ -191,23 +191,16 @@ static void proposal_print_list(const json_t *p, const char *key, const char *ti
         (void)printf("%s\n", title);
     else if (none)
         (void)printf("%s\n", none);
-    JSON_FOREACH (one, all) {
-        if (json_is_string(one)) {
-            (void)fputs("  ", stdout);
-            terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(json_string_value(one)));
-            (void)putchar('\n');
-        }
-    }
+    JSON_FOREACH (one, all)
+        if (json_is_string(one))
+            terminal_line(stdout, "  %s", json_string_value(one));
     JSON_FOREACH_MEMBER (host, one, all) {
         if (n++ == PROPOSAL_SHOWN_MAX)
             (void)printf("  and %zu more\n", json_object_size(all) - PROPOSAL_SHOWN_MAX);
-        if (n <= PROPOSAL_SHOWN_MAX) {
-            (void)fputs("  ", stdout);
-            terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(host));
-            (void)printf(", %lld times, sent %lld bytes\n",
-                         (long long)json_integer_value(json_object_get(one, "count")),
-                         (long long)json_integer_value(json_object_get(one, "sent")));
-        }
+        if (n <= PROPOSAL_SHOWN_MAX)
+            terminal_line(stdout, "  %s, %lld times, sent %lld bytes", host,
+                          (long long)json_integer_value(json_object_get(one, "count")),
+                          (long long)json_integer_value(json_object_get(one, "sent")));
     }
 }
 
@@ -215,26 +208,23 @@ static void proposal_print_list(const json_t *p, const char *key, const char *ti
 static void proposal_print_run(const json_t *one, const char *text)
 {
     const json_t *sig = json_object_get(one, "signal"), *code = sig ? sig : json_object_get(one, "exit_code");
-    (void)fputs("  ", stdout);
-    terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_n(text, MIN(strlen(text), (size_t)100)));
-    if (code)
-        (void)printf(": %s %lld, %.1f s", sig ? "signal" : "exit code", (long long)json_integer_value(code),
-                     (double)json_integer_value(json_object_get(one, "duration_ms")) / 1000);
     const char *grade = json_string_value(json_object_get(one, "grade"));
     const size_t n = json_object_size(json_object_get(one, "wrote"));
+    AUTO_BUF struct buf end = BUF_INIT(256);
+    if (code)
+        buf_printf(&end, ": %s %lld, %.1f s", sig ? "signal" : "exit code", (long long)json_integer_value(code),
+                   (double)json_integer_value(json_object_get(one, "duration_ms")) / 1000);
     if (n)
-        (void)printf(", %zu file%s written", n, n == 1 ? "" : "s");
-    (void)printf(" (%s)\n", grade ? grade : "it did not end");
+        buf_printf(&end, ", %zu file%s written", n, n == 1 ? "" : "s");
+    terminal_line(stdout, "  %.100s%.*s (%s)", text, STR_ARG(buf_str(&end)), grade ? grade : "it did not end");
 }
 
 void proposal_print(const json_t *p)
 {
     const json_t *checks = json_object_get(p, "checks"), *commands = json_object_get(p, "commands");
     const char *message = json_string_value(json_object_get(p, "message"));
-    if (message) {
-        terminal_print(stdout, isatty(STDOUT_FILENO) == 1, str_of(message));
-        (void)putchar('\n');
-    }
+    if (message)
+        print_line(message);
     proposal_print_list(p, "commits", "Commits", NULL);
     proposal_print_list(p, "risks", "Look first at",
                         "No file that is run, no link, no hidden character among the changes");

@@ -72,13 +72,9 @@ void exec_explain_files(struct context *ctx, const struct exec_request *request)
     for (char *const *word = request->argv + 1; *word; word++) {
         if (!exec_is_file_here(*word) || !is_missing_inside(ctx, request, *word))
             continue;
-        (void)fprintf(stderr, "cove %s: ", ctx->command->name);
-        terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(*word));
-        (void)fputs(
-            " is here, but not in the sandbox\n"
-            "  pipe it in (python3 - < FILE), copy it ('cove cp', or tar as in 'cove run --help'), or use 'cove "
-            "here'\n",
-            stderr);
+        terminal_line(stderr, "cove %s: %s is here, but not in the sandbox", ctx->command->name, *word);
+        terminal_line(stderr, "  pipe it in (python3 - < FILE), copy it ('cove cp', or tar as in 'cove run --help'), "
+                              "or use 'cove here'");
         return;
     }
 }

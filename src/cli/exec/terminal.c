@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/terminal.h"
 #include "base/clock.h"
+#include "base/mem.h"
 
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -67,12 +68,14 @@ void terminal_print(FILE *out, bool is_tty, struct str text)
     (void)fwrite(buf_data(&b), 1, buf_len(&b), out);
 }
 
-void terminal_note(const char *fmt, ...)
+void terminal_line(FILE *out, const char *fmt, ...)
 {
-    char line[CELL_MAX];
-    FORMAT_ARGS(line, fmt);
-    terminal_print(stderr, isatty(STDERR_FILENO) == 1, str_of(line));
-    (void)fputc('\n', stderr);
+    va_list args;
+    va_start(args, fmt);
+    AUTO_FREE char *line = mem_vprintf(fmt, args);
+    va_end(args);
+    terminal_print(out, isatty(fileno(out)) == 1, str_of(line));
+    (void)fputc('\n', out);
 }
 
 /* ---- tables ---- */

@@ -12,7 +12,7 @@
  */
 void terminal_print(FILE *out, bool is_tty, struct str text);
 void terminal_escape(struct buf *b, struct str text);
-void terminal_note(const char *fmt, ...) PRINTF_LIKE(1, 2); /* a line on stderr, printed so */
+void terminal_line(FILE *out, const char *fmt, ...) PRINTF_LIKE(2, 3); /* a whole line, printed so */
 
 /* Cells of text, aligned in columns when printed. The text of cells is copied. */
 struct table {

@@ -68,13 +68,11 @@ static int again_read(struct again *a, const char *id, json_t *into, json_t **re
 {
     AUTO_FREE char *target = service_target(id, "/events?from=1");
     bool is_started = false;
-    struct str line;
-    json_t *object;
+    json_t *event;
     int r;
     if (service_stream(a->s, "GET", target) < 0)
         return -1;
-    while ((r = service_object(a->s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
+    while ((r = service_object(a->s, &event)) > 0) {
         const char *kind = service_text(event, "kind");
         if (ret_create && !*ret_create && strcmp(kind, "sandbox.create") == 0)
             *ret_create = json_incref(event);
@@ -357,14 +355,12 @@ static int again_change(struct again *a, const json_t *event, const char *progra
 static int again_files(struct again *a)
 {
     AUTO_FREE char *target = mem_printf("/cove/v1/diff?a=%s&b=%s", a->old, a->new);
-    struct str line;
-    json_t *object;
+    json_t *one;
     size_t n = 0;
     int r;
     if (service_stream(a->s, "GET", target) < 0)
         return -1;
-    while ((r = service_object(a->s, &line, &object)) > 0) {
-        AUTO_JSON json_t *one = object;
+    while ((r = service_object(a->s, &one)) > 0) {
         const char *path = service_text(one, "path");
         if (!*path || n++ >= AGAIN_PATHS_SHOWN)
             continue;

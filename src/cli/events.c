@@ -80,16 +80,14 @@ uint64_t events_number(const json_t *e)
 static int events_take_some(struct context *ctx, struct service *s, const struct events_want *want, uint64_t *from)
 {
     AUTO_FREE char *whole = mem_printf("%s%llu", want->target, (unsigned long long)*from);
-    struct str line;
-    json_t *object;
+    json_t *event;
     int r;
     if (service_stream(s, "GET", whole) < 0)
         return -1;
     if (want->follows)
         http_client_timeout(service_client(s), -1);
-    while ((r = service_object(s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
-        if ((r = want->take(ctx, event, line, want->arg)) <= 0)
+    while ((r = service_object(s, &event)) > 0) {
+        if ((r = want->take(ctx, event, service_line(s), want->arg)) <= 0)
             return r;
         *from = MAX(*from, events_number(event) + 1);
     }
@@ -186,14 +184,12 @@ static int print_all(struct context *ctx, struct service *s, const struct events
 {
     AUTO_JSON json_t *own = what->leaves_own_out ? json_object() : NULL;
     size_t n_own = 0;
-    struct str line;
-    json_t *object;
+    json_t *event;
     int r;
-    while ((r = service_object(s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
+    while ((r = service_object(s, &event)) > 0) {
         const char *kind = service_text(event, "kind");
         if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
-            print_json_line(event, line);
+            print_json_line(event, service_line(s));
         else if (!ctx->json && !(own && events_is_own(event, own, &n_own)))
             what->print(event);
         if (follows && fflush(stdout) < 0)

@@ -29,8 +29,9 @@ struct service {
     char *endpoint;
     char *key; /* NULL over the unix socket */
     bool is_local;
-    struct buf line; /* what was read of a stream and not handed out */
+    struct buf line; /* what was read of a stream and not handed out, behind the line that was last */
     size_t line_used;
+    json_t *object; /* that line */
 };
 
 static int broken_connection(struct context *ctx, const char *endpoint, bool is_local, int error)
@@ -127,6 +128,7 @@ void service_close(struct service *s)
         return;
     http_client_free(s->client);
     buf_fini(&s->line);
+    json_decref(s->object);
     if (s->key)
         mem_wipe(s->key, strlen(s->key));
     MEM_FREE(s->key, s->endpoint, s);
@@ -352,18 +354,21 @@ int service_upgrade(struct service *s, const char *target, const json_t *body, c
                    s->endpoint, protocol);
 }
 
-/* The next line of a streamed answer, without its end, valid until the next call: 1, 0 at the end, -1. */
-static int service_line(struct service *s, struct str *ret_line)
+struct str service_line(const struct service *s)
+{
+    return str_n(buf_data(&s->line), s->line_used - 1);
+}
+
+/* 1: there is another line; 0 at the end, -1. */
+static int service_read_line(struct service *s)
 {
     buf_consume(&s->line, s->line_used);
     s->line_used = 0;
     for (;;) {
         ssize_t end = str_find_char(buf_str(&s->line), '\n');
-        if (end >= 0) {
-            *ret_line = str_n(buf_data(&s->line), (size_t)end);
-            s->line_used = (size_t)end + 1;
+        s->line_used = (size_t)(end + 1);
+        if (end >= 0)
             return 1;
-        }
         char *room = buf_reserve(&s->line, 16 * 1024);
         if (!room)
             return err_set(&s->ctx->err, ERR_INTERNAL, "the service sent a line that is too long");
@@ -377,23 +382,22 @@ static int service_line(struct service *s, struct str *ret_line)
 }
 
 /* NUL is allowed because what commands write is in it. */
-int service_object(struct service *s, struct str *ret_line, json_t **ret_object)
+int service_object(struct service *s, json_t **ret_object)
 {
-    struct str line = STR_NULL;
-    int r = service_line(s, &line);
+    int r = service_read_line(s);
     if (r <= 0)
         return r;
-    AUTO_JSON json_t *object = json_loadb(line.p, line.n, JSON_ALLOW_NUL, NULL);
-    const json_t *error = json_object_get(object, "error");
-    if (!json_is_object(object))
+    json_decref(s->object);
+    s->object = json_loadb(service_line(s).p, service_line(s).n, JSON_ALLOW_NUL, NULL);
+    const json_t *error = json_object_get(s->object, "error");
+    if (!json_is_object(s->object))
         return err_set(&s->ctx->err, ERR_INTERNAL,
                        "the service at %s sent a line that is not a JSON object; is it a Cove?", s->endpoint);
     if (error) {
         context_hint(s->ctx, "%s", service_text(error, "hint"));
         return err_set(&s->ctx->err, service_error_code(error, ERR_UNKNOWN), "%s", service_text(error, "message"));
     }
-    *ret_line = line;
-    *ret_object = TAKE_PTR(object);
+    *ret_object = s->object;
     return 1;
 }
 

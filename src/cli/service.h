@@ -48,10 +48,11 @@ int service_send(struct service *s, const char *method, const char *target, cons
 int service_upgrade(struct service *s, const char *target, const json_t *body, const char *protocol) WARN_UNUSED;
 
 /*
- * The same for a stream of JSON objects, one a line. -1 also for a line that is none, and for {"error":{...}}, which is
- * how a stream ends that can't be gone on with. *ret_object: json_decref().
+ * The next of a stream of JSON objects, one a line, borrowed until the next call or request: 1, 0 at the end, -1. That
+ * also for a line that is none, and for {"error":{...}}, which is how a stream ends that can't be gone on with.
  */
-int service_object(struct service *s, struct str *ret_line, json_t **ret_object) WARN_UNUSED;
+int service_object(struct service *s, json_t **ret_object) WARN_UNUSED;
+struct str service_line(const struct service *s); /* as it came, without its end */
 
 /* The code that an error of the service has: {"code":"not_found",...}. */
 enum err_code service_error_code(const json_t *error, enum err_code otherwise);

@@ -163,11 +163,9 @@ int receipt_collect(struct context *ctx, const char *id, uint64_t from, const ch
                         running,
                         tag,
                         0};
-    struct str line;
-    json_t *object;
+    json_t *event;
     int more = s ? service_stream(s, "GET", target) : -1;
-    while (more == 0 && (more = service_object(s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
+    while (more == 0 && (more = service_object(s, &event)) > 0) {
         receipt_take(&r, event);
         if (json_object_get(event, "hash")) {
             (void)json_object_set(all, "seq", json_object_get(event, "seq"));

@@ -63,10 +63,8 @@ static void diff_print_lines(const struct lines *l, bool is_raw)
     mem_free(all);
 }
 
-/* Takes `one`. */
-static int take_line(struct context *ctx, struct lines *l, struct str line, json_t *taken)
+static int take_line(struct context *ctx, struct lines *l, struct str line, const json_t *one)
 {
-    AUTO_JSON json_t *one = taken;
     if (ctx->json) {
         print_json_line(one, line);
         l->n++;
@@ -100,13 +98,12 @@ static int compare_sides(struct context *ctx, struct service *s, struct str a, s
 {
     AUTO_FREE char *target = mem_printf("/cove/v1/diff?a=%.*s&b=%.*s", STR_ARG(a), STR_ARG(b));
     struct terminal_progress p;
-    struct str line;
     json_t *one;
     progress_start(&p, ctx->json);
     int r = service_stream(s, "GET", target);
-    while (r >= 0 && (r = service_object(s, &line, &one)) > 0) {
+    while (r >= 0 && (r = service_object(s, &one)) > 0) {
         progress_show(&p, "comparing, %zu so far", lines->n);
-        r = take_line(ctx, lines, line, one);
+        r = take_line(ctx, lines, service_line(s), one);
     }
     progress_end(&p);
     if (r < 0 && ctx->err.code == ERR_NOT_FOUND && !*ctx->hint)

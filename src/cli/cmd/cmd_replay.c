@@ -49,13 +49,11 @@ static int session_find(struct context *ctx, struct service *s, const char *id, 
                         struct replay_session *ret)
 {
     AUTO_FREE char *target = service_target(id, "/events?kind=exec.");
-    struct str line;
-    json_t *object;
+    json_t *event;
     int r;
     if (service_stream(s, "GET", target) < 0)
         return -1;
-    while ((r = service_object(s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
+    while ((r = service_object(s, &event)) > 0) {
         const char *kind = service_text(event, "kind");
         uint64_t at = service_number(ret->start, "seq");
         if (strcmp(kind, "exec.start") == 0 && json_is_true(json_object_get(data_of(event), "pty")) &&

@@ -327,17 +327,14 @@ static bool any_event(struct run *r, const char *query, bool (*fn)(const json_t 
     struct context scratch = *r->ctx;
     AUTO(service_close) struct service *s = service_open(&scratch);
     AUTO_FREE char *target = service_target(r->id, "/events?from=1%s%s", query, r->keeps ? "" : "&follow=1");
-    struct str line;
-    json_t *object;
+    json_t *event;
     r->ctx->config = scratch.config;
     if (!s || service_stream(s, "GET", target) < 0)
         return false;
     http_client_timeout(service_client(s), LOG_MS);
-    while (service_object(s, &line, &object) > 0) {
-        AUTO_JSON json_t *event = object;
+    while (service_object(s, &event) > 0)
         if (fn(event, ctx))
             return true;
-    }
     return false;
 }
 

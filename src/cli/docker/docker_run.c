@@ -275,8 +275,7 @@ static void docker_print_output(const json_t *data)
 /* Of long output, the record has the beginning and the end. */
 int docker_record(struct docker *d, const json_t *sandbox, bool prints, int *ret_status)
 {
-    struct str line;
-    json_t *object;
+    json_t *event;
     json_int_t start = -1;
     int r;
     AUTO_FREE char *target = service_target(service_text(sandbox, "id"), "/events?from=1&kind=exec.%s",
@@ -285,8 +284,7 @@ int docker_record(struct docker *d, const json_t *sandbox, bool prints, int *ret
     if (service_stream(d->s, "GET", target) < 0)
         return -1;
     http_client_timeout(service_client(d->s), -1);
-    while ((r = service_object(d->s, &line, &object)) > 0) {
-        AUTO_JSON json_t *event = object;
+    while ((r = service_object(d->s, &event)) > 0) {
         const json_t *data = json_object_get(event, "data"), *code = json_object_get(data, "exit_code");
         const char *kind = service_text(event, "kind"), *tag = json_string_value(json_object_get(data, "tag"));
         if (strcmp(kind, "exec.start") == 0 && tag && strcmp(tag, DOCKER_TAG) == 0)

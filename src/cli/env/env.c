@@ -496,11 +496,9 @@ static bool env_changed(struct env *e, struct buf *paths, bool *ret_has_new)
     AUTO(service_close) struct service *s = e->copy ? service_open(e->ctx) : NULL;
     AUTO_FREE char *inside = mem_printf("%s/", e->repo.top), *other = mem_printf("&b=%s", e->id);
     AUTO_FREE char *target = service_path(e->ctx, "/cove/v1/diff?a=", e->copy ? e->copy : "", other);
-    struct str text;
-    json_t *one;
+    json_t *line;
     int r = !s || !target ? -1 : service_stream(s, "GET", target);
-    while (r >= 0 && (r = service_object(s, &text, &one)) > 0) {
-        AUTO_JSON json_t *line = one;
+    while (r >= 0 && (r = service_object(s, &line)) > 0) {
         const char *path = json_string_value(json_object_get(line, "path")),
                    *change = json_string_value(json_object_get(line, "change")),
                    *type = json_string_value(json_object_get(line, "type"));

@@ -110,11 +110,10 @@ static json_t *provenance_event(struct context *ctx, const char *id, long long s
 {
     AUTO(service_close) struct service *s = service_open(ctx);
     AUTO_FREE char *events = service_target(id, "/events?from=%lld", seq);
-    AUTO_JSON json_t *event = NULL;
-    struct str text;
-    return s && service_stream(s, "GET", events) == 0 && service_object(s, &text, &event) > 0 &&
+    json_t *event = NULL;
+    return s && service_stream(s, "GET", events) == 0 && service_object(s, &event) > 0 &&
                    json_integer_value(json_object_get(event, "seq")) == seq
-               ? TAKE_PTR(event)
+               ? json_incref(event)
                : NULL;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/exec/terminal.h"
+#include "base/char.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -15,45 +16,24 @@ enum {
     PROGRESS_AFTER_US = 1000000
 };
 
-/* Length of the well-formed UTF-8 character at the beginning, 0 when there is none. */
-static size_t character(struct str s)
+/* C0, DEL, C1, and what changes the direction of what follows. */
+static bool is_control(uint32_t c)
 {
-    unsigned char c = (unsigned char)s.p[0];
-    size_t n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    return n <= s.n && str_is_utf8(str_n(s.p, n)) ? n : 0;
-}
-
-static bool is_control(struct str c)
-{
-    unsigned char first = (unsigned char)c.p[0];
-    if (c.n == 1)
-        return first < 0x20 || first == 0x7f;
-    /*
-     * C1, and the characters that change the direction of what follows (U+061C, U+200E, U+200F, U+202A to U+202E,
-     * U+2066 to U+2069).
-     */
-    if (c.n == 2)
-        return (first == 0xc2 && (unsigned char)c.p[1] < 0xa0) || (first == 0xd8 && (unsigned char)c.p[1] == 0x9c);
-    if (c.n == 3 && first == 0xe2) {
-        unsigned char second = (unsigned char)c.p[1], third = (unsigned char)c.p[2];
-        return (second == 0x80 && (third == 0x8e || third == 0x8f || (third >= 0xa8 && third <= 0xae))) ||
-               (second == 0x81 && third >= 0xa6 && third <= 0xa9);
-    }
-    return false;
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+           (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
 
 void terminal_escape(struct buf *b, struct str text)
 {
     while (text.n > 0) {
-        size_t n = character(text);
-        struct str c = str_n(text.p, n ? n : 1);
-        if (n > 0 && !is_control(c)) {
-            buf_append_str(b, c);
-        } else {
-            for (size_t i = 0; i < c.n; i++)
-                buf_printf(b, "\\x%02x", (unsigned char)c.p[i]);
-        }
-        text = str_sub(text, c.n);
+        const char *p = text.p;
+        const uint32_t c = char_take(&text);
+        const size_t n = (size_t)(text.p - p);
+        if (!is_control(c) && str_is_utf8(str_n(p, n)))
+            buf_append(b, p, n);
+        else
+            for (size_t i = 0; i < n; i++)
+                buf_printf(b, "\\x%02x", (unsigned char)p[i]);
     }
 }
 

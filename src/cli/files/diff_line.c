@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/files/diff_line.h"
+#include "base/char.h"
 #include "cli/exec/terminal.h"
 
 enum { PATH_BYTES = 64 * 1024 };
@@ -39,14 +40,8 @@ int diff_line_read(struct buf *b, const json_t *object)
  */
 static bool is_unseen(struct str s)
 {
-    static const char *const first[] = {"\xe2\x80", "\xe2\x81", "\xef\xbb"};
-    static const unsigned char from[] = {0x8b, 0xa0, 0xbf}, to[] = {0x8d, 0xa4, 0xbf};
-    for (size_t i = 0; s.n >= 3 && i < ARRAY_SIZE(first); i++) {
-        unsigned char last = (unsigned char)s.p[2];
-        if (memcmp(s.p, first[i], 2) == 0 && last >= from[i] && last <= to[i])
-            return true;
-    }
-    return false;
+    const uint32_t c = char_take(&s);
+    return (c >= 0x200b && c <= 0x200d) || (c >= 0x2060 && c <= 0x2064) || c == 0xfeff;
 }
 
 void diff_line_escape(struct buf *b, struct str line)

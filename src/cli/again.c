@@ -6,7 +6,6 @@
 #include "cli/exec/exec.h"
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
-#include "http/url.h"
 
 #include <unistd.h>
 
@@ -255,13 +254,6 @@ static int again_compare(struct again *a)
 
 /* ---- files ---- */
 
-static char *again_encode(const char *text)
-{
-    AUTO_BUF struct buf b = BUF_INIT(16384);
-    (void)!url_encode(&b, str_of(text), true);
-    return mem_strndup(buf_len(&b) ? buf_data(&b) : "", buf_len(&b));
-}
-
 /* Nothing wrote to it after that. */
 static bool again_is_last_write(const struct again *a, size_t at, const char *path)
 {
@@ -278,8 +270,7 @@ static bool again_is_last_write(const struct again *a, size_t at, const char *pa
 
 static int again_fetch(struct again *a, const char *from, const char *path, const char *user, struct buf *b)
 {
-    AUTO_FREE char *coded_path = again_encode(path), *coded_user = again_encode(user);
-    AUTO_FREE char *target = service_target(from, "/files?path=%s&user=%s", coded_path, coded_user);
+    AUTO_FREE char *target = service_files(from, "files", path, user);
     return service_stream(a->s, "GET", target) < 0 || http_client_read_all(service_client(a->s), b) < 0 ? -1 : 0;
 }
 
@@ -318,11 +309,8 @@ static int again_write(struct again *a, size_t at)
         return -1;
     if (r == 0)
         return again_skip(a, event, "nobody has its contents any more"), 0;
-    AUTO_FREE char *path = again_encode(service_text(data, "path")), *user = again_encode(service_text(data, "user"));
-    AUTO_FREE char *target = service_target(a->new, "/files?path=%s&user=%s", path, user);
-    if (service_begin(a->s, "PUT", target, (int64_t)buf_len(&contents)) < 0 ||
-        http_client_write(service_client(a->s), buf_str(&contents)) < 0 || http_client_end(service_client(a->s)) < 0 ||
-        service_answer(a->s, NULL, NULL) < 0)
+    AUTO_FREE char *target = service_files(a->new, "files", service_text(data, "path"), service_text(data, "user"));
+    if (service_put(a->s, target, buf_str(&contents)) < 0)
         return -1;
     a->n_done++;
     return 0;

@@ -424,24 +424,50 @@ int service_remove(struct service *s, const char *id, const char *what)
 }
 
 static void service_aside(struct context *ctx, const char *method, const char *id, const char *suffix,
-                          const json_t *body)
+                          const json_t *body, json_t **ret_json)
 {
     struct context scratch = *ctx;
     AUTO(service_close) struct service *s = service_open(&scratch);
     AUTO_FREE char *target = service_target(id, "%s", suffix);
-    int ignored UNUSED = s ? service_call(s, method, target, body, NULL, NULL) : -1;
+    int ignored UNUSED = s ? service_call(s, method, target, body, NULL, ret_json) : -1;
     ctx->config = scratch.config;
+}
+
+json_t *service_look_aside(struct context *ctx, const char *id)
+{
+    json_t *sandbox = NULL;
+    service_aside(ctx, "GET", id, "", NULL, &sandbox);
+    return sandbox;
 }
 
 void service_remove_aside(struct context *ctx, const char *id)
 {
-    service_aside(ctx, "DELETE", id, "", NULL);
+    service_aside(ctx, "DELETE", id, "", NULL, NULL);
 }
 
 void service_extend_aside(struct context *ctx, const char *id, uint64_t ms)
 {
     AUTO_JSON json_t *body = json_pack("{s:I,s:b}", "timeout_ms", (json_int_t)ms, "extend_only", 1);
-    service_aside(ctx, "POST", id, "/timeout", body);
+    service_aside(ctx, "POST", id, "/timeout", body, NULL);
+}
+
+char *service_files(const char *id, const char *route, const char *path, const char *user)
+{
+    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
+    buf_printf(&b, "/cove/v1/sandboxes/%s/%s?path=", id, route);
+    (void)url_encode(&b, str_of(path), true);
+    buf_append_cstr(&b, user ? "&user=" : "");
+    (void)url_encode(&b, str_of(user), true);
+    return buf_take(&b);
+}
+
+int service_put(struct service *s, const char *target, struct str body)
+{
+    if (service_begin(s, "PUT", target, (int64_t)body.n) < 0)
+        return -1;
+    int r = http_client_write(s->client, body);
+    int ignored UNUSED = http_client_end(s->client); /* the answer says why */
+    return r < 0 && r != -EPIPE ? service_broken(s, r, "send a file") : service_answer(s, NULL, NULL);
 }
 
 char *service_path(struct context *ctx, const char *before, const char *name, const char *behind)

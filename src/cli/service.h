@@ -77,6 +77,10 @@ int service_ended(struct service *s, json_t **ret_array) WARN_UNUSED; /* those t
 /* "/cove/v1/sandboxes/<id><suffix>", with printf. Free with mem_free(). */
 char *service_target(const char *id, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* Of the routes "files" and "archive"; user NULL: the default one. Free with mem_free(). */
+char *service_files(const char *id, const char *route, const char *path, const char *user);
+int service_put(struct service *s, const char *target, struct str body) WARN_UNUSED; /* what such a file holds */
+
 /* The id of a sandbox that the service has just made, out of its answer. */
 int service_id(struct context *ctx, const json_t *sandbox, char **ret_id) WARN_UNUSED;
 
@@ -84,6 +88,7 @@ int service_remove(struct service *s, const char *id, const char *what) WARN_UNU
 /* Over connections of their own, beside what goes on: a failure is nobody's trouble. */
 void service_remove_aside(struct context *ctx, const char *id);
 void service_extend_aside(struct context *ctx, const char *id, uint64_t ms); /* it lives for that long, or longer */
+json_t *service_look_aside(struct context *ctx, const char *id);             /* as it is now; NULL: it can't be asked */
 
 /* before + name + behind, the name encoded. Free with mem_free(). NULL: ctx->err. */
 char *service_path(struct context *ctx, const char *before, const char *name, const char *behind);

@@ -205,46 +205,27 @@ static int run_renew(void *ctx)
     return 0;
 }
 
-/* The sandbox as it is now; NULL when it can't be asked. */
-static json_t *run_look(struct run *r)
-{
-    struct context scratch = *r->ctx;
-    json_t *sandbox = NULL;
-    AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_FREE char *target = service_target(r->id, "%s", "");
-    r->ctx->config = scratch.config;
-    return s && service_call(s, "GET", target, NULL, NULL, &sandbox) == 0 ? sandbox : NULL;
-}
-
 /* While it stands still, nothing comes of waiting. */
 static int watch_pause(void *ctx)
 {
     struct run *r = ctx;
-    AUTO_JSON json_t *sandbox = run_look(r);
-    const char *state = json_string_value(json_object_get(sandbox, "state"));
-    r->was_paused = state && strcmp(state, "paused") == 0;
+    AUTO_JSON json_t *sandbox = service_look_aside(r->ctx, r->id);
+    r->was_paused = strcmp(service_text(sandbox, "state"), "paused") == 0;
     return r->was_paused ? err_set(&r->ctx->err, ERR_DEADLINE_EXCEEDED, "the sandbox's time was up, and it was paused")
                          : 0;
-}
-
-/* Its end_cause; NULL while it lives or when it can't be asked. */
-static const char *end_cause(struct run *r, json_t **ret_sandbox)
-{
-    *ret_sandbox = run_look(r);
-    return json_string_value(json_object_get(*ret_sandbox, "end_cause"));
 }
 
 /* Says why, when the sandbox ended under the command. */
 static void explain(struct run *r)
 {
     static const struct timespec pause = {.tv_nsec = 20000000};
-    AUTO_JSON json_t *sandbox = NULL;
-    const char *cause = NULL;
+    AUTO_JSON json_t *sandbox = service_look_aside(r->ctx, r->id);
+    const char *cause;
     /* The command is told a moment before its sandbox is wholly gone. */
-    for (int i = 0; i < 50 && !(cause = end_cause(r, &sandbox)) && json_object_get(sandbox, "id"); i++) {
-        json_decref(sandbox);
-        sandbox = NULL;
+    for (int i = 0; !(cause = json_string_value(json_object_get(sandbox, "end_cause"))) && sandbox && i < 50; i++) {
         (void)nanosleep(&pause, NULL);
+        json_decref(sandbox);
+        sandbox = service_look_aside(r->ctx, r->id);
     }
     if (!cause)
         return;
@@ -259,7 +240,7 @@ static void explain(struct run *r)
 /* What becomes of it now, and what to type. */
 static void run_keep(struct run *r)
 {
-    AUTO_JSON json_t *sandbox = run_look(r);
+    AUTO_JSON json_t *sandbox = service_look_aside(r->ctx, r->id);
     const char *end_at = json_string_value(json_object_get(sandbox, "end_at"));
     char left[UNIT_TEXT_MAX];
     usec_t at, now = clock_real();

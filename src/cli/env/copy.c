@@ -5,7 +5,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "cli/env/kept.h"
-#include "http/url.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -62,24 +61,14 @@ int copy_send(struct env *e, const char *const *args, const char *revisions, con
 
 static char *copy_file(struct env *e, const char *path)
 {
-    AUTO_BUF struct buf query = BUF_INIT(2 * 4096);
     AUTO_FREE char *whole = mem_printf("%s/%s", e->repo.top, path);
-    buf_append_cstr(&query, "path=");
-    (void)url_encode(&query, str_of(whole), true);
-    buf_append_cstr(&query, "&user=");
-    (void)url_encode(&query, str_of(e->user ? e->user : "user"), true);
-    buf_append_char(&query, '\0');
-    return service_target(e->id, "/files?%s", buf_error(&query) ? "" : buf_data(&query));
+    return service_files(e->id, "files", whole, e->user ? e->user : "user");
 }
 
 static int copy_write(struct env *e, const char *path, const char *text)
 {
     AUTO_FREE char *target = copy_file(e, path);
-    return service_begin(e->service, "PUT", target, (int64_t)strlen(text)) < 0 ||
-                   http_client_write(service_client(e->service), str_of(text)) < 0 ||
-                   http_client_end(service_client(e->service)) < 0 || service_answer(e->service, NULL, NULL) < 0
-               ? err_prefix(&e->ctx->err, "write %s", path)
-               : 0;
+    return service_put(e->service, target, str_of(text)) < 0 ? err_prefix(&e->ctx->err, "write %s", path) : 0;
 }
 
 /* What git pack-objects writes, from its beginning. -1: it has ended. */

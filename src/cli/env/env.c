@@ -10,7 +10,6 @@
 #include "cli/env/kept.h"
 #include "cli/env/review.h"
 #include "cli/exec/terminal.h"
-#include "http/url.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -239,18 +238,11 @@ int env_script(struct env *e, const char *script, char *const *words, int in, in
 
 char *env_here(struct env *e)
 {
-    AUTO_BUF struct buf query = BUF_INIT(4 * PATH_MAX);
     char cwd[PATH_MAX], rest[1];
     size_t n = strlen(e->repo.top);
     if (!getcwd(cwd, sizeof(cwd)) || strncmp(cwd, e->repo.top, n) != 0 || cwd[n] != '/')
         return mem_strdup(e->repo.top);
-    buf_append_cstr(&query, "/files?path=");
-    (void)url_encode(&query, str_of(cwd), true);
-    if (e->user) {
-        buf_append_cstr(&query, "&user=");
-        (void)url_encode(&query, str_of(e->user), true);
-    }
-    AUTO_FREE char *target = service_target(e->id, "%.*s", STR_ARG(buf_str(&query)));
+    AUTO_FREE char *target = service_files(e->id, "files", cwd, e->user);
     bool is_there = service_stream(e->service, "HEAD", target) == 0 &&
                     str_eqc(http_client_header(service_client(e->service), "x-cove-type"), "directory") &&
                     http_client_read(service_client(e->service), rest, sizeof(rest)) == 0;

@@ -113,10 +113,7 @@ static size_t patch_count(const json_t *wanted, const json_t *results, json_t *r
 static int patch_put(struct patch_box *b, const char *name, struct str text)
 {
     AUTO_FREE char *target = service_target(b->id, "/files?path=" PATCH_DIR "/%s&user=root", name);
-    if (service_begin(b->s, "PUT", target, (int64_t)text.n) < 0)
-        return -1;
-    int r = text.n ? http_client_write(service_client(b->s), text) : 0;
-    return r < 0 ? service_broken(b->s, r, "send a patch") : service_answer(b->s, NULL, NULL);
+    return service_put(b->s, target, text);
 }
 
 static json_t *patch_verdict(const struct patch_box *b, const json_t *problem, uint32_t code, bool was_dropped,

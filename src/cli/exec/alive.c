@@ -32,23 +32,17 @@ int alive_check(struct context *ctx, struct service *s, const char *id, bool may
     AUTO_JSON json_t *sandbox = NULL;
     if (service_call(s, "GET", target, NULL, NULL, &sandbox) < 0)
         return ctx->err.code == ERR_NOT_FOUND && has_log(ctx, id) ? say_ended(ctx, id) : -1;
-    const char *state = json_string_value(json_object_get(sandbox, "state"));
-    if (json_is_string(json_object_get(sandbox, "end_cause")) || (state && strcmp(state, "stopping") == 0))
+    const char *state = service_text(sandbox, "state");
+    if (json_is_string(json_object_get(sandbox, "end_cause")) || strcmp(state, "stopping") == 0)
         return say_ended(ctx, id);
-    return !may_be_paused && state && strcmp(state, "paused") == 0 ? say_paused(ctx, id) : 0;
+    return !may_be_paused && strcmp(state, "paused") == 0 ? say_paused(ctx, id) : 0;
 }
 
 void alive_explain_pause(struct context *ctx, const char *id, const char *doing)
 {
-    struct context scratch = {.command = ctx->command, .host = ctx->host, .json = ctx->json};
-    AUTO_JSON json_t *sandbox = NULL;
-    AUTO(service_close) struct service *s = service_open(&scratch);
-    AUTO_FREE char *target = service_target(id, "%s", "");
-    bool known = s && service_call(s, "GET", target, NULL, NULL, &sandbox) == 0;
-    const char *state = known ? json_string_value(json_object_get(sandbox, "state")) : NULL;
-    if (state && (strcmp(state, "paused") == 0 || strcmp(state, "pausing") == 0)) {
-        context_hint(ctx, "'cove resume %s' continues it; then run this again", id);
-        (void)err_set(&ctx->err, ERR_ABORTED, "sandbox %s was paused while %s", id, doing);
-    }
-    config_free(scratch.config);
+    AUTO_JSON json_t *sandbox = service_look_aside(ctx, id);
+    if (str_word(str_of(service_text(sandbox, "state")), "paused pausing") < 0)
+        return;
+    context_hint(ctx, "'cove resume %s' continues it; then run this again", id);
+    (void)err_set(&ctx->err, ERR_ABORTED, "sandbox %s was paused while %s", id, doing);
 }

@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
-#include "http/url.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,21 +49,11 @@ bool exec_is_file_here(const char *word)
 static bool is_missing_inside(struct context *ctx, const struct exec_request *request, const char *word)
 {
     struct context scratch = *ctx;
-    AUTO_BUF struct buf query = BUF_INIT(16 * 1024);
     AUTO(service_close) struct service *s = service_open(&scratch);
+    AUTO_FREE char *path = mem_printf("%s%s%s", request->cwd ? request->cwd : "", request->cwd ? "/" : "", word);
+    AUTO_FREE char *target = service_files(request->id, "files", path, request->user);
     ctx->config = scratch.config;
-    buf_append_cstr(&query, "/files?path=");
-    if (request->cwd) {
-        (void)url_encode(&query, str_of(request->cwd), true);
-        buf_append_char(&query, '/');
-    }
-    (void)url_encode(&query, str_of(word), true);
-    if (request->user) {
-        buf_append_cstr(&query, "&user=");
-        (void)url_encode(&query, str_of(request->user), true);
-    }
-    AUTO_FREE char *target = service_target(request->id, "%.*s", STR_ARG(buf_str(&query)));
-    return s && !buf_error(&query) && service_stream(s, "GET", target) < 0 && scratch.err.code == ERR_NOT_FOUND;
+    return s && target && service_stream(s, "GET", target) < 0 && scratch.err.code == ERR_NOT_FOUND;
 }
 
 void exec_explain_files(struct context *ctx, const struct exec_request *request)

@@ -15,7 +15,6 @@
 #include "cli/exec/terminal.h"
 #include "cli/files/archive.h"
 #include "config/units.h"
-#include "http/url.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -56,19 +55,6 @@ static bool ends_with_slash(const char *path)
     return *path && path[strlen(path) - 1] == '/';
 }
 
-/* what: "files" or "archive". */
-static char *copy_target(const struct copy *c, const char *what, const char *path)
-{
-    AUTO_BUF struct buf b = BUF_INIT(64 * 1024);
-    buf_printf(&b, "/cove/v1/sandboxes/%s/%s?path=", c->id, what);
-    (void)url_encode(&b, str_of(path), true);
-    if (c->user) {
-        buf_append_cstr(&b, "&user=");
-        (void)url_encode(&b, str_of(c->user), false);
-    }
-    return buf_take(&b);
-}
-
 /* HEAD said that it can't be had; what is wrong, only a body says. A path that can be had meanwhile is no help: -1 in
  * any case. */
 static int ask_what_is_wrong(struct copy *c, const char *target)
@@ -84,7 +70,7 @@ enum remote_kind { REMOTE_NONE, REMOTE_FILE, REMOTE_DIRECTORY, REMOTE_OTHER };
 
 static int remote_kind(struct copy *c, const char *path, enum remote_kind *ret_kind)
 {
-    AUTO_FREE char *target = copy_target(c, "files", path);
+    AUTO_FREE char *target = service_files(c->id, "files", path, c->user);
     if (service_stream(c->service, "HEAD", target) < 0) {
         if (c->ctx->err.code != ERR_NOT_FOUND)
             return ask_what_is_wrong(c, target);
@@ -232,7 +218,7 @@ static int send_file(struct copy *c, const char *from, const char *to)
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_errno(&c->ctx->err, errno, "open %s", from);
     bool sized = !is_stdin && S_ISREG(st.st_mode);
-    AUTO_FREE char *target = copy_target(c, "files", to);
+    AUTO_FREE char *target = service_files(c->id, "files", to, c->user);
     if (sized && !(st.st_mode & 077) && make_private(c, to) < 0)
         return -1;
     if (service_begin(c->service, "PUT", target, sized ? st.st_size : -1) < 0 ||
@@ -253,7 +239,7 @@ static int send_file(struct copy *c, const char *from, const char *to)
 
 static int pack_to_sandbox(struct copy *c, const char *from, const char *to)
 {
-    AUTO_FREE char *target = copy_target(c, "archive", to);
+    AUTO_FREE char *target = service_files(c->id, "archive", to, c->user);
     struct copy_child child = {.message_fd = -1};
     int fd = -1;
     if (child_start(c->ctx, PACK, from, &child, &fd) < 0)
@@ -338,7 +324,7 @@ static int receive_archive(struct copy *c, int fd)
 
 static int unpack_from_sandbox(struct copy *c, const char *from, const char *to)
 {
-    AUTO_FREE char *target = copy_target(c, "archive", from);
+    AUTO_FREE char *target = service_files(c->id, "archive", from, c->user);
     struct copy_child child = {.message_fd = -1};
     int fd = -1;
     bool is_new = mkdir(to, 0700) == 0; /* it is ours alone until it is known whose it is to be */
@@ -396,7 +382,7 @@ static void guard(const char *path)
 /* Under a name of its own until it is whole. */
 static int receive_file(struct copy *c, const char *from, const char *to)
 {
-    AUTO_FREE char *target = copy_target(c, "files", from);
+    AUTO_FREE char *target = service_files(c->id, "files", from, c->user);
     if (service_stream(c->service, "GET", target) < 0)
         return -1;
     if (strcmp(to, "-") == 0)

@@ -180,25 +180,22 @@ static bool events_is_own(const json_t *event, json_t *starts, size_t *n)
     return json_object_set_new(starts, number, json_true()) == 0;
 }
 
-static int print_all(struct context *ctx, struct service *s, const struct events *what, bool follows)
+struct events_showing {
+    const struct events *what;
+    bool follows;
+    json_t *own; /* as above; NULL: they are shown, too */
+    size_t n_own;
+};
+
+static int events_show(struct context *ctx, const json_t *event, struct str line, void *arg)
 {
-    AUTO_JSON json_t *own = what->leaves_own_out ? json_object() : NULL;
-    size_t n_own = 0;
-    json_t *event;
-    int r;
-    while ((r = service_object(s, &event)) > 0) {
-        const char *kind = service_text(event, "kind");
-        if (ctx->json && str_starts(str_of(kind), str_of(what->json_kinds)))
-            print_json_line(event, service_line(s));
-        else if (!ctx->json && !(own && events_is_own(event, own, &n_own)))
-            what->print(event);
-        if (follows && fflush(stdout) < 0)
-            break;
-    }
-    if (n_own)
-        (void)fprintf(stderr, "left out: %zu command%s that 'cove env' ran for itself; --own prints %s\n", n_own,
-                      n_own == 1 ? "" : "s", n_own == 1 ? "it" : "them");
-    return r < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+    struct events_showing *showing = arg;
+    const struct str kind = str_of(service_text(event, "kind"));
+    if (ctx->json && str_starts(kind, str_of(showing->what->json_kinds)))
+        print_json_line(event, line);
+    else if (!ctx->json && !(showing->own && events_is_own(event, showing->own, &showing->n_own)))
+        showing->what->print(event);
+    return !showing->follows || fflush(stdout) == 0;
 }
 
 int events_run(struct context *ctx, const struct events *what)
@@ -206,8 +203,6 @@ int events_run(struct context *ctx, const struct events *what)
     bool follows = false, is_last = false, has_own = false;
     if (CONTEXT_READ(ctx, {"follow", .on = &follows}, {"last", .on = &is_last}, {"own", .on = &has_own}) < 0)
         return context_exit(ctx);
-    struct events shown = *what;
-    shown.leaves_own_out = what->leaves_own_out && !has_own;
     if (is_last && context_operands(ctx))
         return context_usage(ctx, "--last takes no id");
     if (!is_last && context_operands(ctx) != 1)
@@ -217,10 +212,12 @@ int events_run(struct context *ctx, const struct events *what)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || (is_last ? service_newest(s, &id) : service_resolve_log(s, ctx->argv[ctx->argi], &id)) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    target = service_target(id, "/events?%sfollow=%d", what->query, follows);
-    if (service_stream(s, "GET", target) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    if (follows)
-        http_client_timeout(service_client(s), -1);
-    return print_all(ctx, s, &shown, follows);
+    target = service_target(id, "/events?%sfollow=%d&from=", what->query, follows);
+    AUTO_JSON json_t *own = what->leaves_own_out && !has_own ? json_object() : NULL;
+    struct events_showing showing = {what, follows, own, 0};
+    int status = events_take(ctx, s, &(struct events_want){target, follows, events_show, &showing}, 1);
+    if (showing.n_own)
+        (void)fprintf(stderr, "left out: %zu command%s that 'cove env' ran for itself; --own prints %s\n",
+                      showing.n_own, showing.n_own == 1 ? "" : "s", showing.n_own == 1 ? "it" : "them");
+    return status;
 }

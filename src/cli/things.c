@@ -5,6 +5,7 @@
 #include "cli/print.h"
 #include "config/units.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 const char *things_text(const json_t *one, const char *name)
@@ -13,21 +14,18 @@ const char *things_text(const json_t *one, const char *name)
     return text ? text : "-";
 }
 
-void things_add_distance(struct table *t, uint64_t us)
-{
-    char text[UNIT_TEXT_MAX];
-    unit_format_duration(us / USEC_PER_SEC * 1000, text);
-    table_add(t, us < USEC_PER_SEC ? STR("0s") : str_of(text));
-}
-
 static void things_time(struct table *t, const json_t *one, const char *name, bool is_past)
 {
     usec_t at, now = clock_real();
+    char shown[UNIT_TEXT_MAX] = "-";
     const char *text = json_string_value(json_object_get(one, name));
-    if (!text || clock_parse(str_of(text), &at) < 0)
-        table_add(t, STR("-"));
-    else
-        things_add_distance(t, is_past ? now - MIN(at, now) : at - MIN(at, now));
+    if (text && clock_parse(str_of(text), &at) == 0) {
+        const uint64_t s = (is_past ? now - MIN(at, now) : at - MIN(at, now)) / USEC_PER_SEC;
+        unit_format_duration(s * 1000, shown);
+        if (s == 0)
+            memcpy(shown, "0s", sizeof("0s"));
+    }
+    table_add(t, str_of(shown));
 }
 
 void things_ago(struct table *t, const json_t *one, const char *name)
@@ -69,6 +67,17 @@ int things_answer(const struct context *ctx, const json_t *answer, const char *n
     else
         print_line(things_text(answer, name));
     return STATUS_OK;
+}
+
+void things_sort(json_t *all, int (*compare)(const void *a, const void *b))
+{
+    const size_t n = json_array_size(all);
+    AUTO_FREE json_t **each = mem_array(n + 1, sizeof(json_t *));
+    for (size_t i = 0; i < n; i++)
+        each[i] = json_incref(json_array_get(all, i));
+    qsort(each, n, sizeof(json_t *), compare);
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_set_new(all, i, each[i]);
 }
 
 int things_table(const struct context *ctx, const json_t *all, const struct things_column *columns, size_t n)

@@ -18,6 +18,9 @@ void things_cpus(struct table *t, const json_t *one, const char *name); /* of th
 void things_ago(struct table *t, const json_t *one, const char *name);  /* "3m": how long ago that time is */
 void things_until(struct table *t, const json_t *one, const char *name);
 
+/* compare: as for qsort(3), of two json_t *. */
+void things_sort(json_t *all, int (*compare)(const void *a, const void *b));
+
 /* Nothing for no rows. With --json the rows as they are. An exit code. */
 int things_table(const struct context *ctx, const json_t *all, const struct things_column *columns, size_t n);
 
@@ -47,5 +50,3 @@ int things_remove(struct context *ctx, const struct things *what);
 int things_answer(const struct context *ctx, const json_t *answer, const char *name);
 
 const char *things_text(const json_t *one, const char *name); /* "-": there is no such text */
-
-void things_add_distance(struct table *t, uint64_t us);

@@ -428,6 +428,6 @@ int agent_attach(struct context *ctx, const char *what)
 int agent_list(struct context *ctx)
 {
     static const struct things_column columns[] = {{"NAME", "name", NULL}, {"WHAT", "summary", NULL}};
-    AUTO_JSON json_t *all = kit_list(ctx);
+    AUTO_JSON json_t *all = kit_list();
     return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }

@@ -7,6 +7,7 @@
 #include "cli/env/settings.h"
 #include "cli/service.h"
 #include "cli/share.h"
+#include "cli/things.h"
 #include "config/units.h"
 #include "config/yaml.h"
 
@@ -168,13 +169,12 @@ static int kit_compare(const void *a, const void *b)
                   json_string_value(json_object_get(*(json_t *const *)b, "name")));
 }
 
-json_t *kit_list(struct context *ctx UNUSED)
+json_t *kit_list(void)
 {
     AUTO_ARENA struct arena a = ARENA_INIT;
     const char *const places[] = {kit_own, share_find(&a, "COVE_KITS", "kits")};
     AUTO_JSON json_t *names = json_object();
-    json_t *all[KITS_MAX], *sorted = json_array();
-    size_t n = 0;
+    json_t *all = json_array();
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
         AUTO(dir_close) DIR *dir = places[i] ? dir_open(AT_FDCWD, places[i]) : NULL;
         for (const struct dirent *e; json_object_size(names) < KITS_MAX && (e = dir_next(dir));) {
@@ -191,13 +191,10 @@ json_t *kit_list(struct context *ctx UNUSED)
                 json_pack("{s:s,s:s,s:s}", "name", stem, "summary", summary ? summary : "", "from", places[i]));
         }
     }
-    JSON_FOREACH_MEMBER (name, one, names) {
-        all[n++] = one;
-    }
-    qsort(all, n, sizeof(json_t *), kit_compare);
-    for (size_t i = 0; i < n; i++)
-        (void)json_array_append(sorted, all[i]);
-    return sorted;
+    JSON_FOREACH_MEMBER (name, one, names)
+        (void)json_array_append(all, one);
+    things_sort(all, kit_compare);
+    return all;
 }
 
 /* ---- credentials ---- */

@@ -22,8 +22,8 @@
  */
 int kit_read(struct repo *r, const char *commit, const char *name, json_t **ret_kit, json_t **ret_asks) WARN_UNUSED;
 
-/* NULL or an array of {"name", "summary", "from"}. */
-json_t *kit_list(struct context *ctx);
+/* An array of {"name", "summary", "from"}. */
+json_t *kit_list(void);
 
 /*
  * Puts what the kit says into `spec`, the native API's for a sandbox that has a policy already: rules, credentials,

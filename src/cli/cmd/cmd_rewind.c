@@ -5,6 +5,7 @@
 #include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/service.h"
+#include "cli/things.h"
 #include "config/units.h"
 
 enum { WHAT_MAX = 60 };
@@ -33,14 +34,19 @@ static int rewind_label(struct context *ctx UNUSED, const json_t *event, struct 
     return 1;
 }
 
+static void rewind_what(struct table *t, const json_t *one, const char *name)
+{
+    table_add_cut(t, str_of(service_text(one, name)), WHAT_MAX);
+}
+
 static int rewind_list(struct context *ctx, struct service *s, const char *id, const json_t *answer)
 {
-    static const char *const head[] = {"SEQ", "AT", "FILES AS THEY WERE"};
+    static const struct things_column columns[] = {
+        {"SEQ", "seq", things_number}, {"AT", "at", NULL}, {"FILES AS THEY WERE", "what", rewind_what}};
     const json_t *all = json_object_get(answer, "checkpoints");
     AUTO_JSON json_t *labels = json_object();
     AUTO_FREE char *target = service_target(id, "/events?kind=exec.start,exec.exit,exec.failed,file.,code.&from=");
     const struct events_want want = {target, false, rewind_label, labels};
-    struct table t;
     if (!json_array_size(all)) {
         (void)fprintf(stderr, "%s has no checkpoints%s\n", id,
                       strcmp(service_text(answer, "checkpoint"), "off") == 0
@@ -50,18 +56,12 @@ static int rewind_list(struct context *ctx, struct service *s, const char *id, c
         return STATUS_OK;
     }
     int status = events_take(ctx, s, &want, 1);
-    table_init(&t, ARRAY_SIZE(head));
-    for (size_t i = 0; i < ARRAY_SIZE(head); i++)
-        table_add(&t, str_of(head[i]));
     JSON_FOREACH (one, all) {
         char seq[UNIT_TEXT_MAX];
         (void)snprintf(seq, sizeof(seq), "%llu", service_number(one, "seq"));
-        table_add(&t, str_of(seq));
-        table_add(&t, str_of(service_text(one, "at")));
-        table_add_cut(&t, str_of(service_text(labels, seq)), WHAT_MAX);
+        (void)json_object_set(one, "what", json_object_get(labels, seq));
     }
-    table_print(&t, stdout);
-    table_fini(&t);
+    (void)things_table(ctx, all, columns, ARRAY_SIZE(columns));
     return status;
 }
 

@@ -71,49 +71,27 @@ static int secret_remove(struct context *ctx, void *options UNUSED)
     return things_each(ctx, "removed", secret_remove_one, NULL);
 }
 
-static void secret_add_row(struct table *t, struct str name, uint64_t at)
-{
-    usec_t now = clock_real();
-    table_add(t, name);
-    things_add_distance(t, now - MIN(at, now));
-}
-
 static int secret_list(struct context *ctx, void *options UNUSED)
 {
+    static const struct things_column columns[] = {{"NAME", "name", NULL}, {"AGE", "set_at", things_ago}};
     AUTO_BUF struct buf bytes = BUF_INIT(VAULT_ANSWER_MAX);
+    AUTO_JSON json_t *all = json_array();
     struct vault_answer answer = {0};
+    char when[CLOCK_TEXT_MAX];
     struct str name;
     uint64_t at;
     AUTO_FREE char *prefix = NULL;
     if (vault_ask(ctx, &(struct vault_request){.op = VAULT_LIST}, &bytes, &answer, &prefix) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    if (ctx->json) {
-        AUTO_JSON json_t *all = json_array();
-        char when[CLOCK_TEXT_MAX];
-        while (vault_answer_next(&answer, &name, &at)) {
-            if (!vault_own_name(prefix, &name))
-                continue;
-            clock_format(at, 6, when);
-            (void)json_array_append_new(all, json_pack("{s:s%,s:s}", "name", name.p, name.n, "set_at", when));
-        }
-        print_json(all);
-        return STATUS_OK;
+    while (vault_answer_next(&answer, &name, &at)) {
+        if (!vault_own_name(prefix, &name))
+            continue;
+        clock_format(at, 6, when);
+        (void)json_array_append_new(all, json_pack("{s:s%,s:s}", "name", name.p, name.n, "set_at", when));
     }
-    if (answer.count == 0) {
-        if (isatty(STDOUT_FILENO))
-            (void)fputs("there are no secrets yet; 'cove secret set NAME' sets one\n", stderr);
-        return STATUS_OK;
-    }
-    struct table t;
-    table_init(&t, 2);
-    table_add(&t, STR("NAME"));
-    table_add(&t, STR("AGE"));
-    while (vault_answer_next(&answer, &name, &at))
-        if (vault_own_name(prefix, &name))
-            secret_add_row(&t, name, at);
-    table_print(&t, stdout);
-    table_fini(&t);
-    return STATUS_OK;
+    if (!ctx->json && !json_array_size(all) && isatty(STDOUT_FILENO))
+        (void)fputs("there are no secrets yet; 'cove secret set NAME' sets one\n", stderr);
+    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 
 static int secret_run(struct context *ctx)

@@ -6,8 +6,6 @@
 #include "cli/things.h"
 #include "config/units.h"
 
-#include <stdlib.h>
-
 static void stats_cpu(struct table *t, const json_t *one, const char *name)
 {
     const json_t *sample = json_object_get(one, name);
@@ -61,23 +59,10 @@ static double stats_used(const void *one)
     return json_number_value(json_object_get(json_object_get(*(json_t *const *)one, "sample"), "memory_used"));
 }
 
+/* The largest first. */
 static int stats_compare(const void *a, const void *b)
 {
     return (stats_used(a) < stats_used(b)) - (stats_used(a) > stats_used(b));
-}
-
-/* A new array of the same, the largest first. */
-static json_t *stats_sorted(const json_t *all)
-{
-    const size_t n = json_array_size(all);
-    AUTO_FREE json_t **each = mem_alloc((n + 1) * sizeof(json_t *));
-    json_t *to = json_array();
-    for (size_t i = 0; i < n; i++)
-        each[i] = json_array_get(all, i);
-    qsort(each, n, sizeof(json_t *), stats_compare);
-    for (size_t i = 0; i < n; i++)
-        (void)json_array_append(to, each[i]);
-    return to;
 }
 
 /* Of those that are named, or of all; one that ends meanwhile is left out of "all". */
@@ -113,8 +98,8 @@ static int stats_run(struct context *ctx)
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || stats_collect(ctx, s, all) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    AUTO_JSON json_t *sorted = stats_sorted(all);
-    return things_table(ctx, sorted, columns, ARRAY_SIZE(columns));
+    things_sort(all, stats_compare);
+    return things_table(ctx, all, columns, ARRAY_SIZE(columns));
 }
 
 const struct command cmd_stats = {

@@ -105,27 +105,14 @@ static int template_compare(const void *left, const void *right)
     return r ? r : strcmp(things_text(a, "id"), things_text(b, "id"));
 }
 
-/* A new array of the same templates. */
-static json_t *sorted(const json_t *all)
-{
-    size_t n = json_array_size(all);
-    AUTO_FREE json_t **each = mem_alloc((n + 1) * sizeof(json_t *));
-    json_t *to = json_array();
-    for (size_t i = 0; i < n; i++)
-        each[i] = json_array_get(all, i);
-    qsort(each, n, sizeof(json_t *), template_compare);
-    for (size_t i = 0; i < n; i++)
-        (void)json_array_append(to, each[i]);
-    return to;
-}
-
 static int template_list(struct context *ctx, void *options)
 {
     const bool quiet = ((struct template_options *)options)->build.quiet;
     AUTO_JSON json_t *answer = NULL;
     if (service_ask(ctx, "GET", "/cove/v1/templates", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    AUTO_JSON json_t *all = sorted(json_object_get(answer, "templates"));
+    json_t *all = json_object_get(answer, "templates");
+    things_sort(all, template_compare);
     bool has_reasons = false;
     JSON_FOREACH (one, all) {
         has_reasons |= has_failed(one);

@@ -220,20 +220,17 @@ int env_exec(struct env *e, const struct exec_request *request, const struct exe
 
 int env_script(struct env *e, const char *script, char *const *words, int in, int out, const char *user)
 {
-    AUTO_BUF struct buf nothing = BUF_INIT(CAPTURE_MAX), message = BUF_INIT(CAPTURE_MAX);
+    AUTO_BUF struct buf message = BUF_INIT(CAPTURE_MAX);
     char *argv[16] = {(char *)"sh", (char *)"-c", (char *)script, (char *)"cove"};
     for (size_t i = 4; *words && i < ARRAY_SIZE(argv) - 1; i++)
         argv[i] = *words++;
     const struct exec_request request = {
         .id = e->id, .argv = argv, .user = user ? user : e->user, .cwd = "/", .has_stdin = in >= 0, .tag = ENV_TAG};
-    const struct exec_io io = {in, out, -1, &nothing, &message, .tick_ms = ENV_WATCH_MS};
+    const struct exec_io io = {in, out, -1, NULL, &message, .tick_ms = ENV_WATCH_MS};
     struct exec_result result;
-    if (env_exec(e, &request, &io, &result) < 0)
-        return -1;
-    if (result.interrupted || result.signaled)
-        return err_set(&e->ctx->err, ERR_CANCELED, "interrupted");
-    const struct str said = repo_line(&message), why = said.n ? said : STR("git failed");
-    return result.code == 0 ? 0 : err_set(&e->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(why, 180));
+    return env_exec(e, &request, &io, &result) < 0
+               ? -1
+               : exec_check(e->ctx, &result, buf_len(&message) ? buf_str(&message) : STR("git failed"));
 }
 
 char *env_here(struct env *e)

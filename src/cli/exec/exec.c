@@ -451,6 +451,15 @@ int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_re
     return r;
 }
 
+int exec_check(struct context *ctx, const struct exec_result *result, struct str said)
+{
+    while (said.n && strchr(" \t\r\n", said.p[said.n - 1]))
+        said.n--;
+    if (result->interrupted || result->signaled)
+        return err_set(&ctx->err, ERR_CANCELED, "interrupted");
+    return result->code == 0 ? 0 : err_set(&ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(said, 180));
+}
+
 int exec_status(const struct exec_result *result, bool failed)
 {
     if (result->detached)

@@ -54,5 +54,8 @@ int exec_pending_signal(void); /* one that came since, taken; 0: none */
 int exec_in_sandbox(struct context *ctx, struct service *s, const struct exec_request *request,
                     const struct exec_io *io, struct exec_result *result) WARN_UNUSED;
 
+/* Of one that is ours and should work: -1 with ctx->err when it was interrupted, or failed having said this. */
+int exec_check(struct context *ctx, const struct exec_result *result, struct str said) WARN_UNUSED;
+
 /* The exit code of `cove run` and `cove exec` for this end. failed: exec_in_sandbox() returned -1. */
 int exec_status(const struct exec_result *result, bool failed);

@@ -145,27 +145,15 @@ static int copy_await(struct context *ctx, struct copy_child *child)
 /* A program of the sandbox, without input or output. Non-zero ends are errors. */
 static int run_inside(struct copy *c, char *const *argv)
 {
-    AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(STDERR_MAX);
+    AUTO_BUF struct buf message = BUF_INIT(STDERR_MAX);
     struct exec_request request = {.id = c->id, .argv = argv, .user = c->user};
-    const struct exec_io io = {
-        .stdin_fd = -1,
-        .stdout_fd = -1,
-        .stderr_fd = -1,
-        .captured_stdout = &nothing,
-        .captured_stderr = &message,
-        .forwards_signals = true,
-    };
+    const struct exec_io io = {-1, -1, -1, NULL, &message, .forwards_signals = true};
     struct exec_result result = {0};
     AUTO(service_close) struct service *s = service_open(c->ctx);
     exec_block_signals();
     if (!s || exec_in_sandbox(c->ctx, s, &request, &io, &result) < 0)
         return -1;
-    if (result.interrupted || result.signaled)
-        return err_set(&c->ctx->err, ERR_CANCELED, "interrupted");
-    if (result.code == 0)
-        return 0;
-    struct str text = str_trim(buf_str(&message));
-    return err_set(&c->ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(text, 180));
+    return exec_check(c->ctx, &result, buf_str(&message));
 }
 
 /* ---- up ---- */

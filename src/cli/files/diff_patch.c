@@ -230,7 +230,7 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
                             struct patch_tree *t)
 {
     AUTO_CLOSE int in = child_input(names), out = memfd_create("archive", MFD_CLOEXEC);
-    AUTO_BUF struct buf nothing = BUF_INIT(0), message = BUF_INIT(MESSAGE_MAX);
+    AUTO_BUF struct buf message = BUF_INIT(MESSAGE_MAX);
     const struct exec_request request = {
         .id = id,
         .argv = CHILD_ARGV("tar", "-C", root, "-cf", "-", "--hard-dereference", "--null", "-T", "-"),
@@ -240,7 +240,6 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
     const struct exec_io io = {.stdin_fd = in,
                                .stdout_fd = out,
                                .stderr_fd = -1,
-                               .captured_stdout = &nothing,
                                .captured_stderr = &message,
                                .forwards_signals = true,
                                .tick = patch_watch,
@@ -254,14 +253,8 @@ static int diff_patch_fetch(struct context *ctx, const char *id, const char *roo
     AUTO(service_close) struct service *s = service_open(ctx);
     if (!s || exec_in_sandbox(ctx, s, &request, &io, &result) < 0)
         return -1;
-    if (result.interrupted || result.signaled)
-        return err_set(&ctx->err, ERR_CANCELED, "interrupted");
-    if (result.code != 0) {
-        struct str text = buf_str(&message);
-        while (str_ends(text, STR("\n")))
-            text.n--;
-        return err_set(&ctx->err, ERR_UNKNOWN, "in the sandbox: %.*s", STR_ARG_MAX(text, 180));
-    }
+    if (exec_check(ctx, &result, buf_str(&message)) < 0)
+        return -1;
     if (lseek(out, 0, SEEK_SET) < 0)
         return err_errno(&ctx->err, errno, "hold what is fetched");
     return take_archive(ctx, out, t);

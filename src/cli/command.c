@@ -313,8 +313,16 @@ int context_form(struct context *ctx, const struct command_form forms[], size_t 
     ctx->argi++;
     int given = context_operands(ctx);
     if (given < forms[i].least || given > forms[i].most)
-        return context_usage(ctx, "%s", forms[i].wrong);
+        return forms[i].wrong ? context_usage(ctx, "%s", forms[i].wrong) : context_one_sandbox(ctx, given);
     return forms[i].run(ctx, options);
+}
+
+int context_words_behind(const struct context *ctx)
+{
+    for (int i = 1; i < ctx->argc; i++)
+        if (strcmp(ctx->argv[i], "--") == 0)
+            return ctx->argc - i - 1;
+    return -1;
 }
 
 /* A --json behind what is wrong says how that is to be told. */

@@ -122,7 +122,7 @@ struct command_form {
     const char *word;
     int (*run)(struct context *ctx, void *options); /* ctx->argi is behind the word; an exit code */
     int least, most;
-    const char *wrong;
+    const char *wrong; /* NULL: what is said where one sandbox's id is wanted */
 };
 enum { FORM_MANY = INT32_MAX };
 
@@ -131,6 +131,9 @@ bool context_is_word(const char *given, const char *word);
 
 /* Runs the one that the command line names. An exit code, also when it names none, or wrongly. */
 int context_form(struct context *ctx, const struct command_form forms[], size_t n, void *options);
+
+/* Before context_read(): how many words stand behind "--", to which getopt moves the others. -1: there is no "--". */
+int context_words_behind(const struct context *ctx);
 
 static inline int context_operands(const struct context *ctx)
 {

@@ -157,10 +157,10 @@ def test_policy_is_shown_set_and_checked(service, up, tmp_path):
 @pytest.mark.parametrize("arguments, status, message", [
     (["show"], 2, "id is missing"),
     (["set", "ID"], 2, "policy is missing"),
-    (["check", "ID"], 2, "URL is missing"),
+    (["check", "ID"], 2, "a sandbox's id and a URL"),
     (["check", "--net", "deny", "ID", "http://a/"], 2, "for set"),
     (["show", "--method", "GET", "ID"], 2, "goes with check"),
-    (["forget", "ID"], 2, "show, set, allow, deny, check or presets"),
+    (["forget", "ID"], 2, "show, set, allow, deny, check and presets"),
     (["allow", "ID"], 2, "target is missing"),
     (["deny", "ID", "x..y"], 1, "is not a name"),
     (["allow", "--replace", "ID", "a.test"], 2, "goes with set"),

@@ -24,15 +24,6 @@ static const struct flag agent_flags[] = {
 };
 static const struct flag shell_flags[] = {AGENT_FLAGS};
 
-/* How many words stand behind "--": getopt moves them to the others. */
-static int agent_count_rest(const struct context *ctx)
-{
-    for (int i = 1; i < ctx->argc; i++)
-        if (strcmp(ctx->argv[i], "--") == 0)
-            return ctx->argc - i - 1;
-    return 0;
-}
-
 static int agent_take_mount(struct context *ctx, void *options, const char *flag UNUSED, const char *value)
 {
     struct agent_options *o = options;
@@ -44,7 +35,7 @@ static int agent_take_mount(struct context *ctx, void *options, const char *flag
 
 static int agent_parse_and_run(struct context *ctx, struct agent_options *o)
 {
-    const int rest = agent_count_rest(ctx);
+    const int rest = MAX(context_words_behind(ctx), 0);
     bool lists = false;
     const struct flag_into into[] = {{"list", .on = &lists},
                                      {"name", .text = &o->name},

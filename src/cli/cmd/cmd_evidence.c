@@ -147,8 +147,14 @@ static int chain_check(const json_t *predicate, const json_t *heads, bool *ret_p
     return 0;
 }
 
-static int evidence_verify(struct context *ctx, const char *path, const char *key, const char *heads_path)
+struct evidence_options {
+    const char *output, *key, *heads, *day;
+};
+
+static int evidence_verify(struct context *ctx, void *options)
 {
+    const struct evidence_options *o = options;
+    const char *path = ctx->argv[ctx->argi], *key = o->key, *heads_path = o->heads;
     struct evidence_file f = {0}, heads = {0};
     bool passed = false, has_records;
     int status = STATUS_FAILED;
@@ -190,6 +196,7 @@ end:
 
 /* ---- what is fetched ---- */
 
+/* path NULL: to standard output. */
 static int evidence_fetch(struct context *ctx, struct service *s, const char *target, const char *path)
 {
     char piece[16 * 1024];
@@ -214,7 +221,7 @@ static int evidence_fetch(struct context *ctx, struct service *s, const char *ta
     return ok && n == 0 ? STATUS_OK : context_fail(ctx, STATUS_FAILED);
 }
 
-static int print_key(struct context *ctx)
+static int evidence_key(struct context *ctx, void *options UNUSED)
 {
     AUTO_JSON json_t *key = NULL;
     if (service_ask(ctx, "GET", "/cove/v1/evidence/key", NULL, "asking for the key", &key) < 0)
@@ -222,44 +229,39 @@ static int print_key(struct context *ctx)
     return things_answer(ctx, key, "public_key");
 }
 
-static int export_log(struct context *ctx, struct service *s, const char *what, const char *path)
+static int evidence_export(struct context *ctx, void *options)
 {
+    const struct evidence_options *o = options;
+    const char *what = ctx->argv[ctx->argi];
     AUTO_FREE char *id = NULL;
-    if (strcmp(what, "service") == 0)
-        return evidence_fetch(ctx, s, "/cove/v1/service/evidence", path);
-    if (service_resolve_log(s, what, &id) < 0)
+    AUTO(service_close) struct service *s = service_open(ctx);
+    if (s && strcmp(what, "service") == 0)
+        return evidence_fetch(ctx, s, "/cove/v1/service/evidence", o->output);
+    if (!s || service_resolve_log(s, what, &id) < 0)
         return context_fail(ctx, STATUS_FAILED);
     AUTO_FREE char *target = service_target(id, "/evidence");
-    return evidence_fetch(ctx, s, target, path);
+    return evidence_fetch(ctx, s, target, o->output);
+}
+
+static int evidence_heads(struct context *ctx, void *options)
+{
+    const struct evidence_options *o = options;
+    AUTO_FREE char *target = mem_printf("/cove/v1/evidence/heads%s%s", o->day ? "?day=" : "", o->day ? o->day : "");
+    AUTO(service_close) struct service *s = service_open(ctx);
+    return s ? evidence_fetch(ctx, s, target, o->output) : context_fail(ctx, STATUS_FAILED);
 }
 
 static int evidence_run(struct context *ctx)
 {
-    const char *path = NULL, *key = NULL, *heads = NULL, *day = NULL;
-    if (CONTEXT_READ(ctx, {"output", .text = &path}, {"key", .text = &key}, {"heads", .text = &heads},
-                     {"day", .text = &day}) < 0)
+    static const struct command_form forms[] = {{"export", evidence_export, 1, 1, "export: one at a time"},
+                                                {"verify", evidence_verify, 1, 1, "verify: one at a time"},
+                                                {"heads", evidence_heads, 0, 0, "heads takes no operand"},
+                                                {"key", evidence_key, 0, 0, "key takes no operand"}};
+    struct evidence_options o = {0};
+    if (CONTEXT_READ(ctx, {"output", .text = &o.output}, {"key", .text = &o.key}, {"heads", .text = &o.heads},
+                     {"day", .text = &o.day}) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx);
-    const char *form = n ? ctx->argv[ctx->argi] : "", *what = n > 1 ? ctx->argv[ctx->argi + 1] : NULL;
-    bool wants_what = strcmp(form, "export") == 0 || strcmp(form, "verify") == 0;
-    if (!wants_what && strcmp(form, "heads") != 0 && strcmp(form, "key") != 0)
-        return context_usage(ctx, "export, verify, heads or key");
-    int r = context_check_form(ctx, form);
-    if (r != STATUS_OK)
-        return r;
-    if (n != 1 + wants_what)
-        return context_usage(ctx, wants_what ? "%s: one at a time" : "%s takes no operand", form);
-    if (strcmp(form, "verify") == 0)
-        return evidence_verify(ctx, what, key, heads);
-    if (strcmp(form, "key") == 0)
-        return print_key(ctx);
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
-        return context_fail(ctx, STATUS_FAILED);
-    if (strcmp(form, "export") == 0)
-        return export_log(ctx, s, what, path);
-    AUTO_FREE char *target = mem_printf("/cove/v1/evidence/heads%s%s", day ? "?day=" : "", day ? day : "");
-    return evidence_fetch(ctx, s, target, path);
+    return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }
 
 const struct command cmd_evidence = {

@@ -17,16 +17,25 @@ static const struct flag guard_flags[] = {
     {0, "template", "REF", "show, set, rm: the rules of your tenant's sandboxes of this template."},
 };
 
-/* Where the rules are: of a sandbox, a template, the tenant or the service. NULL: ctx->err. */
-static char *guard_target(struct context *ctx, struct service *s, const char *sandbox, const char *template,
-                          bool tenant)
+struct guard_options {
+    const char *template;
+    bool tenant;
+    int words_behind;  /* "--"; -1: there is none */
+    struct service *s; /* both by guard_open() */
+    char *target;      /* where the rules are */
+};
+
+/* The rules of a sandbox, which this operand may name, of a template, the tenant or the service. */
+static int guard_open(struct context *ctx, struct guard_options *o, int operand)
 {
+    const char *sandbox = context_operands(ctx) > operand ? ctx->argv[ctx->argi + operand] : NULL;
     AUTO_FREE char *id = NULL;
-    if (sandbox && service_resolve(s, sandbox, &id) < 0)
-        return NULL;
-    if (template)
-        return service_path(ctx, "/cove/v1/guard/templates/", template, "");
-    return id ? service_target(id, "/guard") : mem_printf("/cove/v1/guard%s", tenant ? "/tenant" : "");
+    o->s = service_open(ctx);
+    if (o->s && (!sandbox || service_resolve(o->s, sandbox, &id) == 0))
+        o->target = o->template ? service_path(ctx, "/cove/v1/guard/templates/", o->template, "")
+                    : id        ? service_target(id, "/guard")
+                                : mem_printf("/cove/v1/guard%s", o->tenant ? "/tenant" : "");
+    return o->target ? 0 : -1;
 }
 
 /* "rules[3].argv: ..." becomes "FILE:LINE: rules[3].argv: ...". */
@@ -44,10 +53,11 @@ static int guard_refused(struct context *ctx, const char *path)
     return context_fail(ctx, STATUS_USAGE);
 }
 
-static int guard_show(struct context *ctx, struct service *s, const char *target)
+static int guard_show(struct context *ctx, void *options)
 {
+    struct guard_options *o = options;
     AUTO_JSON json_t *rules = NULL;
-    if (service_call(s, "GET", target, NULL, NULL, &rules) < 0)
+    if (guard_open(ctx, o, 0) < 0 || service_call(o->s, "GET", o->target, NULL, NULL, &rules) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json) {
         print_json(rules);
@@ -60,22 +70,35 @@ static int guard_show(struct context *ctx, struct service *s, const char *target
     return STATUS_OK;
 }
 
-static int guard_set_from(struct context *ctx, struct service *s, const char *target, const char *path)
+static int guard_set(struct context *ctx, void *options)
 {
+    struct guard_options *o = options;
+    const char *path = ctx->argv[ctx->argi];
     AUTO_JSON json_t *rules = NULL;
+    if (guard_open(ctx, o, 1) < 0)
+        return context_fail(ctx, STATUS_FAILED);
     if (yaml_read(path, &rules, &ctx->err) < 0)
         return context_fail(ctx, STATUS_USAGE);
     if (!json_is_object(rules))
         return context_usage(ctx, "%s: write a mapping: rails, rules, by_risk, otherwise", path);
-    return service_call(s, "PUT", target, rules, "setting the rules", NULL) < 0 ? guard_refused(ctx, path) : STATUS_OK;
+    return service_call(o->s, "PUT", o->target, rules, "setting the rules", NULL) < 0 ? guard_refused(ctx, path)
+                                                                                      : STATUS_OK;
 }
 
-static int guard_rails(struct context *ctx, struct service *s)
+static int guard_remove(struct context *ctx, void *options)
+{
+    struct guard_options *o = options;
+    return guard_open(ctx, o, 0) < 0 || service_call(o->s, "DELETE", o->target, NULL, NULL, NULL) < 0
+               ? context_fail(ctx, STATUS_FAILED)
+               : STATUS_OK;
+}
+
+static int guard_rails(struct context *ctx, void *options UNUSED)
 {
     static const struct things_column columns[] = {
         {"NAME", "name", NULL}, {"RISK", "risk", NULL}, {"ABOUT", "about", NULL}};
     AUTO_JSON json_t *answer = NULL;
-    if (service_call(s, "GET", "/cove/v1/guard/rails", NULL, NULL, &answer) < 0)
+    if (service_ask(ctx, "GET", "/cove/v1/guard/rails", NULL, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (!ctx->json)
         return things_table(ctx, json_object_get(answer, "rails"), columns, ARRAY_SIZE(columns));
@@ -83,19 +106,23 @@ static int guard_rails(struct context *ctx, struct service *s)
     return STATUS_OK;
 }
 
-/* sandbox NULL: of a sandbox without rules of its own. */
-static int guard_test(struct context *ctx, struct service *s, const char *sandbox, char *const *argv, int n)
+/* Without a sandbox: in one without rules of its own. */
+static int guard_test(struct context *ctx, void *options)
 {
+    struct guard_options *o = options;
+    const int n = context_operands(ctx), behind = o->words_behind < 0 ? n : o->words_behind;
     AUTO_FREE char *id = NULL, *target = NULL;
-    AUTO_JSON json_t *body = json_object(), *answer = NULL, *words = json_array();
-    for (int i = 0; i < n; i++)
-        if (json_array_append_new(words, json_string(argv[i])) < 0)
+    AUTO_JSON json_t *answer = NULL, *words = json_array(), *body = json_pack("{s:O}", "argv", words);
+    if (n > behind + 1 || !behind)
+        return context_usage(ctx, "one sandbox, then -- and the command");
+    for (int i = ctx->argc - behind; i < ctx->argc; i++)
+        if (json_array_append_new(words, json_string(ctx->argv[i])) < 0)
             return context_usage(ctx, "the command must be UTF-8");
-    (void)json_object_set(body, "argv", words);
-    if (sandbox && service_resolve(s, sandbox, &id) < 0)
+    o->s = service_open(ctx);
+    if (!o->s || (n > behind && service_resolve(o->s, ctx->argv[ctx->argi], &id) < 0))
         return context_fail(ctx, STATUS_COVE);
     target = id ? service_target(id, "/guard/test") : mem_strdup("/cove/v1/guard/test");
-    if (service_call(s, "POST", target, body, NULL, &answer) < 0)
+    if (service_call(o->s, "POST", target, body, NULL, &answer) < 0)
         return context_fail(ctx, STATUS_COVE);
     const char *verdict = things_text(answer, "verdict");
     if (ctx->json)
@@ -107,57 +134,24 @@ static int guard_test(struct context *ctx, struct service *s, const char *sandbo
     return strcmp(verdict, "allow") == 0 ? STATUS_OK : STATUS_FAILED;
 }
 
-/* Where "--" stands; getopt takes it away, and moves operands to what is behind it. 0: nowhere. */
-static int guard_dashes(const struct context *ctx)
-{
-    for (int i = 1; i < ctx->argc; i++)
-        if (strcmp(ctx->argv[i], "--") == 0)
-            return i;
-    return 0;
-}
-
 static int guard_run(struct context *ctx)
 {
-    int dashes = guard_dashes(ctx);
-    const char *template = NULL;
-    bool tenant = false;
-    if (CONTEXT_READ(ctx, {"template", .text = &template}, {"of-tenant", .on = &tenant}) < 0)
+    static const struct command_form forms[] = {
+        {"show", guard_show, 0, 1, "one sandbox, --template or --of-tenant"},
+        {"set", guard_set, 1, 2, "set takes a file (\"-\" is standard input), and one sandbox at most"},
+        {"rm", guard_remove, 0, 1, "one sandbox, --template or --of-tenant"},
+        {"test", guard_test, 1, FORM_MANY, "the command is missing: cove guard test [ID] -- COMMAND..."},
+        {"rails", guard_rails, 0, 0, "rails takes no operand"}};
+    struct guard_options o = {.words_behind = context_words_behind(ctx)};
+    if (CONTEXT_READ(ctx, {"template", .text = &o.template}, {"of-tenant", .on = &o.tenant}) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx) - 1;
-    const char *what = n >= 0 ? ctx->argv[ctx->argi] : "";
-    char **rest = ctx->argv + ctx->argi + 1;
-    bool sets = strcmp(what, "set") == 0, tests = strcmp(what, "test") == 0;
-    if (n < 0 ||
-        (!sets && !tests && strcmp(what, "show") != 0 && strcmp(what, "rm") != 0 && strcmp(what, "rails") != 0))
-        return context_usage(ctx, "there is show, set, rm, test and rails");
-    if (context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (sets && n < 1)
-        return context_usage(ctx, "the file is missing; \"-\" is standard input");
-    if (tests && n < 1)
-        return context_usage(ctx, "the command is missing: cove guard test [ID] -- COMMAND...");
-    AUTO(service_close) struct service *s = service_open(ctx);
-    if (!s)
-        return context_fail(ctx, tests ? STATUS_COVE : STATUS_FAILED);
-    if (strcmp(what, "rails") == 0)
-        return n ? context_usage(ctx, "rails takes no operand") : guard_rails(ctx, s);
-    if (tests) {
-        int behind = dashes ? ctx->argc - dashes - 1 : n;
-        bool has_id = dashes && n == behind + 1;
-        if (n > behind + 1 || !behind)
-            return context_usage(ctx, "one sandbox, then -- and the command");
-        return guard_test(ctx, s, has_id ? rest[0] : NULL, rest + has_id, n - has_id);
-    }
-    if (n - sets > 1 || (n - sets == 1 && (template || tenant)) || (template && tenant))
+    const int n = context_operands(ctx), own = n && strcmp(ctx->argv[ctx->argi], "set") == 0 ? 2 : 1;
+    if ((n > own) + (o.template != NULL) + o.tenant > 1)
         return context_usage(ctx, "one sandbox, --template or --of-tenant");
-    AUTO_FREE char *target = guard_target(ctx, s, n - sets == 1 ? rest[sets] : NULL, template, tenant);
-    if (!target)
-        return context_fail(ctx, STATUS_FAILED);
-    if (sets)
-        return guard_set_from(ctx, s, target, rest[0]);
-    if (*what == 's')
-        return guard_show(ctx, s, target);
-    return service_call(s, "DELETE", target, NULL, NULL, NULL) < 0 ? context_fail(ctx, STATUS_FAILED) : STATUS_OK;
+    int status = context_form(ctx, forms, ARRAY_SIZE(forms), &o);
+    service_close(o.s);
+    mem_free(o.target);
+    return status;
 }
 
 const struct command cmd_guard = {

@@ -75,11 +75,28 @@ static void print_policy(const json_t *policy)
     print_lines(buf_str(&b));
 }
 
-static int cmd_policy_show(struct context *ctx, struct service *s, const char *id)
+struct policy_options {
+    struct net_flags net;
+    const char *method;
+    bool quiet, replaces;
+    struct service *s; /* these three by policy_open() */
+    char *id, *target; /* the sandbox, and the route of its policy */
+};
+
+/* The sandbox that the first operand names, and its policy, where that is asked for. */
+static int policy_open(struct context *ctx, struct policy_options *o, json_t **ret_policy)
 {
-    AUTO_FREE char *target = service_target(id, "/network");
+    o->s = service_open(ctx);
+    if (!o->s || service_resolve(o->s, ctx->argv[ctx->argi], &o->id) < 0 || alive_check(ctx, o->s, o->id, true) < 0)
+        return -1;
+    o->target = service_target(o->id, "/network");
+    return ret_policy ? service_call(o->s, "GET", o->target, NULL, NULL, ret_policy) : 0;
+}
+
+static int policy_show(struct context *ctx, void *options)
+{
     AUTO_JSON json_t *policy = NULL;
-    if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+    if (policy_open(ctx, options, &policy) < 0)
         return context_fail(ctx, STATUS_FAILED);
     if (ctx->json)
         print_json(policy);
@@ -90,19 +107,18 @@ static int cmd_policy_show(struct context *ctx, struct service *s, const char *i
 
 /* ---- set ---- */
 
-static int policy_set(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
+static int policy_put(struct context *ctx, const struct policy_options *o, const json_t *policy)
 {
-    AUTO_FREE char *target = service_target(id, "/network");
     AUTO_JSON json_t *now = NULL;
-    if (service_call(s, "PUT", target, policy, "setting the policy", &now) < 0)
+    if (service_call(o->s, "PUT", o->target, policy, "setting the policy", &now) < 0)
         return context_fail(ctx, STATUS_FAILED);
     size_t n = json_array_size(json_object_get(now, "rules"));
     JSON_FOREACH (warning, json_object_get(now, "warnings"))
         terminal_line(stderr, "cove: warning: %s", json_string_value(warning));
     if (ctx->json)
         print_json(now);
-    else if (!quiet)
-        terminal_line(stdout, "%s: %zu rule%s, else %s", id, n, n == 1 ? "" : "s", otherwise(now));
+    else if (!o->quiet)
+        terminal_line(stdout, "%s: %zu rule%s, else %s", o->id, n, n == 1 ? "" : "s", otherwise(now));
     return STATUS_OK;
 }
 
@@ -119,15 +135,23 @@ static const char *dropped_host(const json_t *before, const json_t *after)
     return NULL;
 }
 
-static int set_unless_it_drops(struct context *ctx, struct service *s, const char *id, const json_t *policy, bool quiet)
+static int policy_set(struct context *ctx, void *options)
 {
-    AUTO_FREE char *target = service_target(id, "/network");
-    AUTO_JSON json_t *before = NULL;
-    if (service_call(s, "GET", target, NULL, NULL, &before) < 0)
+    struct policy_options *o = options;
+    AUTO_JSON json_t *policy = NULL, *env = NULL, *before = NULL;
+    if (context_operands(ctx) == 2 && o->net.policy_file)
+        return context_usage(ctx, "%s: too many operands", ctx->argv[ctx->argi + 1]);
+    if (context_operands(ctx) == 2)
+        o->net.policy_file = ctx->argv[ctx->argi + 1];
+    if (net_flags_policy(ctx, &o->net, &env, &policy) < 0)
+        return context_fail(ctx, STATUS_USAGE);
+    if (!policy)
+        return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
+    if (vault_check_names(ctx, NULL, policy) < 0 || policy_open(ctx, o, o->replaces ? NULL : &before) < 0)
         return context_fail(ctx, STATUS_FAILED);
     const char *host = dropped_host(before, policy);
     if (!host)
-        return policy_set(ctx, s, id, policy, quiet);
+        return policy_put(ctx, o, policy);
     (void)err_set(&ctx->err, ERR_FAILED_PRECONDITION,
                   "this policy would no longer inject secrets into requests to %.100s", host);
     context_hint(ctx, "add a rule with 'cove policy allow' or 'deny'; --replace sets it all the same");
@@ -135,22 +159,31 @@ static int set_unless_it_drops(struct context *ctx, struct service *s, const cha
 }
 
 /* One rule more, in front of all others, so that it decides. */
-static int policy_add(struct context *ctx, struct service *s, const char *id, const char *verdict, bool quiet)
+static int policy_add(struct context *ctx, struct policy_options *o, const char *verdict)
 {
-    AUTO_FREE char *target = service_target(id, "/network");
     AUTO_JSON json_t *policy = NULL;
-    if (service_call(s, "GET", target, NULL, NULL, &policy) < 0)
+    if (policy_open(ctx, o, &policy) < 0)
         return context_fail(ctx, STATUS_FAILED);
     json_t *rules = json_object_get(policy, "rules");
     if (!rules)
         (void)json_object_set_new(policy, "rules", rules = json_array());
-    for (int i = ctx->argc - 1; i >= ctx->argi + 2; i--) {
+    for (int i = ctx->argc - 1; i > ctx->argi; i--) {
         json_t *rule = net_flags_rule(verdict, str_of(ctx->argv[i]));
         if (!rule || json_array_insert_new(rules, 0, rule) < 0)
             return context_usage(ctx, "%s: not a name, *.name, an address or a network, with or without ports",
                                  ctx->argv[i]);
     }
-    return policy_set(ctx, s, id, policy, quiet);
+    return policy_put(ctx, o, policy);
+}
+
+static int policy_allow(struct context *ctx, void *options)
+{
+    return policy_add(ctx, options, "allow");
+}
+
+static int policy_deny(struct context *ctx, void *options)
+{
+    return policy_add(ctx, options, "deny");
 }
 
 /* ---- check ---- */
@@ -170,13 +203,17 @@ static void print_verdict(const json_t *answer, const char *url)
     }
 }
 
-static int policy_check(struct context *ctx, struct service *s, const char *id, const char *url, const char *method)
+static int policy_check(struct context *ctx, void *options)
 {
-    AUTO_FREE char *target = service_target(id, "/network/check");
-    AUTO_JSON json_t *question = json_pack("{s:s,s:s}", "url", url, "method", method), *answer = NULL;
+    struct policy_options *o = options;
+    const char *url = ctx->argv[ctx->argi + 1];
+    AUTO_JSON json_t *question = json_pack("{s:s,s:s}", "url", url, "method", o->method), *answer = NULL;
     if (!question)
         return context_usage(ctx, "the URL and the method must be UTF-8");
-    if (service_call(s, "POST", target, question, "looking it up", &answer) < 0) {
+    if (policy_open(ctx, o, NULL) < 0)
+        return context_fail(ctx, STATUS_COVE);
+    AUTO_FREE char *target = service_target(o->id, "/network/check");
+    if (service_call(o->s, "POST", target, question, "looking it up", &answer) < 0) {
         if (ctx->err.code == ERR_INVALID_ARGUMENT && !*ctx->hint)
             context_hint(ctx, "write what a program would ask for: https://example.com/path");
         return context_fail(ctx, ctx->err.code == ERR_INVALID_ARGUMENT ? STATUS_USAGE : STATUS_COVE);
@@ -202,7 +239,7 @@ static void policy_words(struct table *t, const json_t *one, const char *name)
     table_add(t, buf_str(&b));
 }
 
-static int policy_presets(struct context *ctx)
+static int policy_presets(struct context *ctx, void *options UNUSED)
 {
     static const struct things_column columns[] = {{"NAME", "name", NULL},
                                                    {"PORTS", "ports", policy_words},
@@ -224,71 +261,31 @@ static int policy_presets(struct context *ctx)
 
 /* ---- all ---- */
 
-static int connect_and_run(struct context *ctx, const char *what, const json_t *policy, const char *method, bool quiet,
-                           bool replaces)
+static int policy_read(struct context *ctx, struct policy_options *o)
 {
-    AUTO_FREE char *id = NULL;
-    AUTO(service_close) struct service *s = service_open(ctx);
-    int failed = strcmp(what, "check") == 0 ? STATUS_COVE : STATUS_FAILED;
-    if (!s || service_resolve(s, ctx->argv[ctx->argi + 1], &id) < 0 || alive_check(ctx, s, id, true) < 0)
-        return context_fail(ctx, failed);
-    if (strcmp(what, "show") == 0)
-        return cmd_policy_show(ctx, s, id);
-    if (strcmp(what, "set") == 0)
-        return (replaces ? policy_set : set_unless_it_drops)(ctx, s, id, policy, quiet);
-    if (strcmp(what, "check") != 0)
-        return policy_add(ctx, s, id, what, quiet);
-    return policy_check(ctx, s, id, ctx->argv[ctx->argi + 2], method);
-}
-
-static int run_with(struct context *ctx, struct net_flags *f)
-{
-    const char *method = NULL;
-    AUTO_JSON json_t *policy = NULL, *env = NULL;
-    bool quiet = false, replaces = false;
-    if (CONTEXT_READ(ctx, {"replace", .on = &replaces}, {"method", .text = &method}, {"quiet", .on = &quiet},
-                     {"", .take = net_flags_take, .arg = f}) < 0)
+    static const struct command_form forms[] = {
+        {"show", policy_show, 1, 1, NULL},
+        {"set", policy_set, 1, 2, NULL},
+        {"allow", policy_allow, 2, FORM_MANY, "the target is missing: a name, *.name, an address or a network"},
+        {"deny", policy_deny, 2, FORM_MANY, "the target is missing: a name, *.name, an address or a network"},
+        {"check", policy_check, 2, 2, "check takes a sandbox's id and a URL"},
+        {"presets", policy_presets, 0, 0, "presets takes no operand"}};
+    if (CONTEXT_READ(ctx, {"replace", .on = &o->replaces}, {"method", .text = &o->method}, {"quiet", .on = &o->quiet},
+                     {"", .take = net_flags_take, .arg = &o->net}) < 0)
         return context_exit(ctx);
-    int n = context_operands(ctx);
-    const char *what = n ? ctx->argv[ctx->argi] : "";
-    bool shows = strcmp(what, "show") == 0, sets = strcmp(what, "set") == 0, checks = strcmp(what, "check") == 0;
-    bool adds = strcmp(what, "allow") == 0 || strcmp(what, "deny") == 0;
-    bool presets_only = strcmp(what, "presets") == 0;
-    if (!shows && !sets && !checks && !adds && !presets_only)
-        return context_usage(ctx,
-                             n ? "%s: it is show, set, allow, deny, check or presets"
-                               : "%sit is show, set, allow, deny, check or presets",
-                             what);
-    if (context_check_form(ctx, what) != STATUS_OK)
-        return STATUS_USAGE;
-    if (presets_only)
-        return n == 1 ? policy_presets(ctx) : context_usage(ctx, "presets takes no operand");
-    if (n < 2)
-        return context_one_sandbox(ctx, 0);
-    if (checks && n < 3)
-        return context_usage(ctx, "the URL is missing");
-    if (adds && n < 3)
-        return context_usage(ctx, "the target is missing: a name, *.name, an address or a network");
-    if (sets && n == 3 && !f->policy_file)
-        f->policy_file = ctx->argv[ctx->argi + 2];
-    else if (!adds && n > (checks ? 3 : 2))
-        return context_usage(ctx, "%s: too many operands", ctx->argv[ctx->argc - 1]);
-    if (net_flags_policy(ctx, f, &env, &policy) < 0)
-        return context_fail(ctx, STATUS_USAGE);
-    if (!sets && policy)
+    const bool has_rules = o->net.otherwise || o->net.policy_file || o->net.rules;
+    if (has_rules && context_operands(ctx) && strcmp(ctx->argv[ctx->argi], "set") != 0)
         return context_usage(ctx, "--net, --allow, --deny and --policy are for set");
-    if (sets && !policy)
-        return context_usage(ctx, "the policy is missing: a file, or --net, --allow and --deny");
-    if (vault_check_names(ctx, NULL, policy) < 0)
-        return context_fail(ctx, STATUS_FAILED);
-    return connect_and_run(ctx, what, policy, method ? method : "GET", quiet, replaces);
+    return context_form(ctx, forms, ARRAY_SIZE(forms), o);
 }
 
 static int policy_run(struct context *ctx)
 {
-    struct net_flags f = {0};
-    int status = run_with(ctx, &f);
-    net_flags_fini(&f);
+    struct policy_options o = {.method = "GET"};
+    int status = policy_read(ctx, &o);
+    net_flags_fini(&o.net);
+    service_close(o.s);
+    MEM_FREE(o.id, o.target);
     return status;
 }
 

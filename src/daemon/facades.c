@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/facades.h"
-#include "api/kit/claim.h"
+#include "api/kit/facade.h"
 
 void facades_open(struct facades *f, const struct native_config *n, const char *domain, bool open_run_code)
 {

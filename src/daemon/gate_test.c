@@ -5,9 +5,9 @@
  * here fails the test.
  */
 #include "api/docker/handlers.h"
+#include "api/e2b/call.h"
 #include "api/e2b/control/control.h"
 #include "api/e2b/envd/envd.h"
-#include "api/e2b/interpreter.h"
 #include "api/e2b/volumes/volume_content.h"
 #include "api/fusion/handlers.h"
 #include "api/kit/test_facade.h"

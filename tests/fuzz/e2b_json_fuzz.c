@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies of requests: the first byte chooses which, the rest is the JSON text. */
 #include "api/e2b/control/create_spec.h"
+#include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/process_spec.h"
 #include "api/e2b/envd/rpc.h"
-#include "api/e2b/envd/watch_event.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include "api/e2b/control/list_query.h"
 #include "api/e2b/envd/accept_encoding.h"
 #include "api/e2b/envd/download_head.h"
-#include "api/e2b/envd/file_metadata.h"
+#include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/files_query.h"
 #include "api/kit/range.h"
 #include "base/mem.h"

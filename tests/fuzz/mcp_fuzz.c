@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Headers of MCP: the first line is an Origin, the second a Host, the third a domain of ours, the rest a value that may
  * be encoded. */
-#include "api/kit/origin.h"
+#include "api/kit/access.h"
 #include "api/mcp/handlers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

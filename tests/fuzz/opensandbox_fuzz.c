@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What strangers say to the OpenSandbox façade, by the first byte: paths with signed tickets, schedules, messages of
  * terminals, credentials and bindings, durations, policies. */
-#include "api/opensandbox/hooks.h"
-#include "api/opensandbox/pty_message.h"
-#include "api/opensandbox/vault_document.h"
+#include "api/opensandbox/handlers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

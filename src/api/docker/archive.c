@@ -52,10 +52,8 @@ static void archive_failed(struct call *c, const struct err *err)
 
 /* ---- HEAD ---- */
 
-static void archive_head_done(void *ctx, const struct file_entry *entry, const struct err *err)
+static void archive_head_done(struct call *c, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
-    c->file = NULL;
     if (err) {
         archive_failed(c, err);
         return;
@@ -68,7 +66,7 @@ void docker_archive_head(struct call *c)
 {
     struct str path;
     if (archive_read_query(c, &path))
-        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), path, archive_head_done, c, &c->file, &c->err));
+        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), path, CALL_FILE_END(c, archive_head_done)));
 }
 
 /* ---- GET, PUT ---- */

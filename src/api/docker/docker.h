@@ -25,5 +25,5 @@ struct docker_config {
 struct docker_api *docker_new(const struct docker_config *config);
 void docker_free(struct docker_api *d); /* all requests must have ended */
 
-/* A claim (api/kit/claim.h): false for a path that isn't here. */
+/* A claim (api/kit/facade.h): false for a path that isn't here. */
 bool docker_serve(void *docker, struct http_request *req);

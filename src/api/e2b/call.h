@@ -36,3 +36,14 @@ static inline struct e2b *e2b_of(const struct call *c)
 
 /* {"code":<status>,"message":"<message>"}, the error body of REST routes. */
 json_t *e2b_error(int status, struct str message);
+
+/* events.c: E2B's events API: the lives of sandboxes as a list, and webhooks that are told of them, signed. */
+void events_list(struct call *c); /* of all, or of the one in args[0], which may be gone */
+route_handler events_webhooks, events_webhook_create, events_webhook_get, events_webhook_set, events_webhook_remove;
+
+/* interpreter.c: E2B's code interpreter, as its SDKs find it on port 49999 of a sandbox whose template runs code
+ * (sandbox/code/code.h). There is no server inside. */
+enum { INTERPRETER_PORT = 49999 };
+
+extern const struct route interpreter_routes[];
+extern const size_t interpreter_routes_n;

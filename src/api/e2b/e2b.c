@@ -5,7 +5,6 @@
 #include "api/e2b/control/sandbox_json.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/rpc.h"
-#include "api/e2b/interpreter.h"
 #include "api/e2b/names.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/target.h"

@@ -33,7 +33,7 @@ struct e2b *e2b_new(const struct e2b_config *config);
 void e2b_free(struct e2b *e2b); /* when the server it served is closed */
 
 /*
- * Its claims, in this order (api/kit/claim.h). What is addressed to a sandbox, by headers or Host, is the sandbox's
+ * Its claims, in this order (api/kit/facade.h). What is addressed to a sandbox, by headers or Host, is the sandbox's
  * whatever its path, so nobody may look at the path before; the rest is the API's when a route of it matches.
  */
 bool e2b_claims(const struct http_request *req);

@@ -4,7 +4,7 @@
  * every try of a delivery. The signature is E2B's: base64 (of URLs, without padding) of SHA-256 of the secret and the
  * body, one behind the other.
  */
-#include "api/e2b/events.h"
+#include "api/e2b/call.h"
 #include "api/e2b/control/sandbox_json.h"
 #include "base/mem.h"
 #include "sandbox/tenant.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/interpreter.h"
+#include "api/e2b/call.h"
 #include "base/clock.h"
 #include "event/json.h"
 #include "sandbox/code/code.h"

@@ -24,5 +24,5 @@ struct fusion_config {
 struct fusion *fusion_new(const struct fusion_config *config);
 void fusion_free(struct fusion *f); /* all requests must have ended */
 
-/* A claim (api/kit/claim.h): false for a path that isn't here. */
+/* A claim (api/kit/facade.h): false for a path that isn't here. */
 bool fusion_serve(void *fusion, struct http_request *req);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/access.h"
 #include "api/kit/call.h"
-#include "api/kit/key_name.h"
-#include "api/kit/origin.h"
+#include "policy/netaddr.h"
 #include "sandbox/action.h"
 #include "sandbox/key.h"
 #include "sandbox/tenant.h"
+
+#include <openssl/sha.h>
 
 struct str access_key_given(const struct http_request *req)
 {
@@ -13,6 +14,54 @@ struct str access_key_given(const struct http_request *req)
     if (key.p || bearer.n < 7 || !str_eq_nocase(str_n(bearer.p, 7), STR("bearer ")))
         return key;
     return str_trim(str_sub(bearer, 7));
+}
+
+/* "name:80", "[::1]:80": without the port, in brackets or not. */
+static struct str origin_host(struct str authority)
+{
+    ssize_t end = authority.n && authority.p[0] == '[' ? str_find_char(authority, ']') : str_find_char(authority, ':');
+    if (authority.n && authority.p[0] == '[')
+        return end < 0 ? STR_NULL : str_n(authority.p + 1, (size_t)end - 1);
+    return end < 0 ? authority : str_n(authority.p, (size_t)end);
+}
+
+static bool origin_parse_addr(struct str host, struct netaddr *ret)
+{
+    return host.n && host.n < 64 && netaddr_parse(host, ret);
+}
+
+static bool origin_is_loopback(struct str host)
+{
+    struct netaddr addr;
+    if (origin_parse_addr(host, &addr))
+        return netaddr_class(&addr) == NET_LOOPBACK;
+    return str_eq_nocase(host, STR("localhost")) ||
+           (host.n > 10 && str_eq_nocase(str_sub(host, host.n - 10), STR(".localhost")));
+}
+
+static bool origin_is_under(struct str host, struct str domain)
+{
+    return str_eq_nocase(host, domain) || (host.n > domain.n && host.p[host.n - domain.n - 1] == '.' &&
+                                           str_eq_nocase(str_sub(host, host.n - domain.n), domain));
+}
+
+/* A name that we don't know could be anybody's who makes it lead here: addresses and our own names can't. */
+bool origin_is_good(struct str origin, struct str host, const char *domain)
+{
+    struct netaddr addr;
+    struct str asked = origin_host(host);
+    if (str_starts(origin, STR("http://")))
+        origin = str_sub(origin, 7);
+    else if (str_starts(origin, STR("https://")))
+        origin = str_sub(origin, 8);
+    else
+        return false;
+    origin = origin_host(origin);
+    if (!origin.n || !asked.n)
+        return false;
+    bool is_ours = origin_is_loopback(asked) || origin_parse_addr(asked, &addr) ||
+                   (domain && origin_is_under(asked, str_of(domain)));
+    return is_ours && (origin_is_loopback(origin) || str_eq_nocase(origin, asked));
 }
 
 bool access_is_of_other_site(const struct core *core, const struct http_request *req)
@@ -35,6 +84,16 @@ void access_as(struct call *c, const char *name, const struct principal *who)
     c->actor.who.key = access_copy(c, who->key);
     c->actor.who.name = access_copy(c, who->name);
     c->actor.who.sandbox = access_copy(c, who->sandbox);
+}
+
+void key_name(const char *prefix, struct str key, char ret_name[static KEY_NAME_MAX])
+{
+    unsigned char hash[SHA256_DIGEST_LENGTH];
+    int n = snprintf(ret_name, KEY_NAME_MAX, "%.16s", prefix);
+    if (key.n == 0)
+        return;
+    (void)SHA256((const unsigned char *)key.p, key.n, hash);
+    (void)snprintf(ret_name + n, KEY_NAME_MAX - (size_t)n, ":%02x%02x%02x%02x", hash[0], hash[1], hash[2], hash[3]);
 }
 
 bool access_by_key(struct call *c, struct str key)

@@ -18,6 +18,17 @@
 struct str access_key_given(const struct http_request *req);
 
 /*
+ * What a client with this API key is called in logs: "native:6b86b273", the first 8 hex digits of the key's SHA-256.
+ * Tells keys apart and gives away nothing of a key that can't be guessed anyway; whoever has the key can find its name
+ * out. prefix: up to 16 bytes. Without a key the name is the prefix alone.
+ */
+enum { KEY_NAME_MAX = 32 };
+void key_name(const char *prefix, struct str key, char ret_name[static KEY_NAME_MAX]);
+
+/* May a page of this Origin talk to the server that it calls `host`? domain: ours; NULL: none. */
+bool origin_is_good(struct str origin, struct str host, const char *domain);
+
+/*
  * Was it sent by a page of another site, by the browser's own word? Another port of a sandbox is "same-site". To a name
  * over plain HTTP, which may be a stranger's that leads here, browsers say no more than the Origin.
  */

@@ -202,6 +202,13 @@ void call_on_file(void *call, const struct file_entry *entry, const struct err *
         c->on_file(c, entry);
 }
 
+void call_on_file_end(void *call, const struct file_entry *entry, const struct err *err)
+{
+    struct call *c = call;
+    c->file = NULL;
+    c->on_file_end(c, entry, err);
+}
+
 void call_on_exec(void *call, const struct err *err)
 {
     struct call *c = call;

@@ -50,6 +50,7 @@ struct call {
     struct file_call *file;
     void (*on_exec)(struct call *c);
     void (*on_file)(struct call *c, const struct file_entry *entry);
+    void (*on_file_end)(struct call *c, const struct file_entry *entry, const struct err *err);
     struct follow *follow;        /* closed with the request */
     struct code_cell *cell;       /* left with it */
     struct code_making *making;   /* cancelled with it */
@@ -131,10 +132,14 @@ void call_held(struct call *c, int r);
  * comes:
  *
  *     call_ok(c, file_stat(c->sandbox, &c->actor, c->user, path, CALL_FILE(c, on_entry)));
+ *
+ * CALL_FILE_END: a failure that comes later is left to `then`.
  */
 #define CALL_FILE(c, then) call_on_file, ((c)->on_file = (then), (c)), &(c)->file, &(c)->err
+#define CALL_FILE_END(c, then) call_on_file_end, ((c)->on_file_end = (then), (c)), &(c)->file, &(c)->err
 #define CALL_EXEC(c, then) call_on_exec, ((c)->on_exec = (then), (c)), &(c)->exec, &(c)->err
 void call_on_file(void *call, const struct file_entry *entry, const struct err *err);
+void call_on_file_end(void *call, const struct file_entry *entry, const struct err *err);
 void call_on_exec(void *call, const struct err *err);
 
 /*

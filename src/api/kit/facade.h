@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What every façade is made of. A façade translates one protocol: it has a table of routes (route.h), handlers that
- * answer calls (call.h), and these few decisions of its own. Which requests are its own is said by the table of claims
- * (claim.h).
+ * answer calls (call.h), and these few decisions of its own. Which requests are its own is said by a table of claims.
  */
 #pragma once
 
@@ -76,3 +75,16 @@ void facade_drain(struct map *m, void (*free_value)(void *value));
 
 /* Its client is turned away. */
 void facade_note_refusal(struct facade *f, const struct http_request *req, enum refusal why);
+
+/* Which façade a request is for: the first claim that fits and takes it. */
+struct claim {
+    const char *prefix;                           /* of the path; NULL: any */
+    const char *header;                           /* that the request has; NULL: any */
+    bool (*fits)(const struct http_request *req); /* by Host, or by more than one header; NULL: always */
+    /* False, with nothing done: it was not for this façade after all. */
+    bool (*serve)(void *facade, struct http_request *req);
+    void *facade;
+};
+
+/* False: nobody took it, and nothing is answered. */
+bool claims_serve(const struct claim *claims, size_t n, struct http_request *req);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/kit/key_name.h"
+#include "api/kit/access.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * while they wait. */
 #pragma once
 
-#include "api/kit/claim.h"
+#include "api/kit/facade.h"
 #include "http/server.h"
 #include "sandbox/test_world.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/mcp/mcp.h"
-#include "api/kit/origin.h"
 #include "api/mcp/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"

@@ -33,5 +33,5 @@ struct mcp_config {
 struct mcp *mcp_new(const struct mcp_config *config);
 void mcp_free(struct mcp *m); /* all requests must have ended */
 
-/* A claim (api/kit/claim.h) of MCP_PATH. */
+/* A claim (api/kit/facade.h) of MCP_PATH. */
 bool mcp_serve(void *mcp, struct http_request *req);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/kit/origin.h"
+#include "api/kit/access.h"
 #include "api/kit/test_facade.h"
 #include "api/mcp/handlers.h"
 #include "base/mem.h"

@@ -197,10 +197,8 @@ static void each_entry(void *ctx, const struct file_entry *entry)
         http_abort(c->req);
 }
 
-static void entries_done(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
+static void entries_done(struct call *c, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    struct call *c = ctx;
-    c->file = NULL;
     if (err && !http_response_begun(c->req)) {
         call_fail_err(c, err);
     } else if (err) {
@@ -220,6 +218,6 @@ void native_files_entries(struct call *c)
     if (depth > DEPTH_MAX)
         call_refuse(c, ERR_INVALID_ARGUMENT, "depth is larger than %d", DEPTH_MAX);
     else
-        call_ok(c, file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry, entries_done,
-                             c, &c->file, &c->err));
+        call_ok(c, file_list(c->sandbox, &c->actor, user, path, depth ? (uint32_t)depth : 1, each_entry,
+                             CALL_FILE_END(c, entries_done)));
 }

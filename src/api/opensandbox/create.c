@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST /sandboxes: their request as the core wants to know it. What can't be given is refused, and said. */
-#include "api/opensandbox/hooks.h"
+#include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "sandbox/life/layers.h"
 #include "sandbox/network/network.h"

@@ -4,7 +4,7 @@
  * everything else, and each by its scope. What is longer than INLINE_MAX is given by a signed URL. Without a scope the
  * answer is the text itself, as OpenSandbox's tools for operators want it.
  */
-#include "api/opensandbox/hooks.h"
+#include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "event/log.h"
 

@@ -263,11 +263,9 @@ static void list_each(void *ctx, const struct file_entry *e)
         (void)json_array_append_new(l->found, entry_json(e));
 }
 
-static void list_done(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
+static void list_done(struct call *c, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    struct call *c = ctx;
     struct osb_listing *l = c->state;
-    c->file = NULL;
     if (err)
         call_fail(c, err->code == ERR_NOT_FOUND ? 404 : 400, "%s", err->msg);
     else
@@ -277,19 +275,17 @@ static void list_done(void *ctx, const struct file_entry *entry UNUSED, const st
 static void list_begin(struct call *c)
 {
     const struct osb_listing *l = c->state;
-    call_ok(c, file_list(c->sandbox, &c->actor, STR("root"), l->path, l->depth, list_each, list_done, c, &c->file,
-                         &c->err));
+    call_ok(c,
+            file_list(c->sandbox, &c->actor, STR("root"), l->path, l->depth, list_each, CALL_FILE_END(c, list_done)));
 }
 
 /* What a link leads to is not listed. */
-static void list_found(void *ctx, const struct file_entry *entry, const struct err *err)
+static void list_found(struct call *c, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
     if (err || entry->is_link) {
         list_done(c, NULL, err ? err : &(struct err){.code = ERR_INVALID_ARGUMENT, .msg = "it is a symbolic link"});
         return;
     }
-    c->file = NULL;
     call_step(c, list_begin);
 }
 
@@ -304,7 +300,7 @@ static void list_directory(struct call *c, struct str pattern, uint64_t depth)
     else if (l->path.n && pattern.p)
         list_begin(c);
     else if (l->path.n)
-        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), l->path, list_found, c, &c->file, &c->err));
+        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), l->path, CALL_FILE_END(c, list_found)));
 }
 
 static void list_files(struct call *c)

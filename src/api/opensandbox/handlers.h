@@ -3,7 +3,6 @@
 #pragma once
 
 #include "api/kit/call.h"
-#include "api/kit/key_name.h"
 #include "api/opensandbox/opensandbox.h"
 #include "base/map.h"
 #include "sandbox/network/network.h"
@@ -179,6 +178,27 @@ void ptys_free(struct opensandbox *o);
 bool pty_retire(struct opensandbox *o, const char *id); /* unless it runs; false: it does */
 route_handler pty_make, pty_status, pty_remove, pty_attach;
 
+/*
+ * pty_message.c: the messages of a terminal, and what its client says as records that wait for the process.
+ *
+ *   binary, from us: 1 stdout or terminal, 2 stderr, 3 replay (8 bytes of offset, big-endian, in front); to us: 0 stdin
+ *   text, from us: connected, exit, error, pong; to us: stdin, resize, signal, ping
+ */
+enum pty_frame { PTY_FRAME_STDIN, PTY_FRAME_STDOUT, PTY_FRAME_STDERR, PTY_FRAME_REPLAY };
+enum pty_record { PTY_RECORD_STDIN, PTY_RECORD_RESIZE, PTY_RECORD_SIGNAL };
+enum pty_message { PTY_MESSAGE_TAKEN, PTY_MESSAGE_PING, PTY_MESSAGE_WRONG };
+
+/* Appends the record that it asks for, if any; in's error sticks. is_pipe: signals are signals; a terminal turns some
+ * keys into them. WRONG: err says why. */
+enum pty_message pty_message_read(bool is_text, struct str message, bool is_pipe, struct buf *in, struct err *err);
+
+/* The first of those; data is a size of two uint16_t, a signal of a byte, or bytes. False: there is none. */
+bool pty_record_take(struct str *in, int *ret_kind, struct str *ret_data);
+
+/* The frame with what was written since that offset, as far as it is kept: the end of what was written in all. Nothing,
+ * when there is nothing. */
+void pty_message_replay(struct buf *b, struct str kept, uint64_t written, uint64_t since);
+
 /* pools.c */
 #define POOL_KEY "pool" /* reserved metadata: the template's id */
 uint32_t pools_allocated(const struct core *core,
@@ -192,6 +212,49 @@ json_t *egress_read_policy(const json_t *network, struct err *err); /* ours, of 
 /* vault.c */
 route_handler credential_vault_make, credential_vault_get, credential_vault_get_one, credential_vault_patch,
     credential_vault_remove;
+
+/* hooks.c: the entrypoint of a sandbox and its hooks ("lifecycle": preStart, periodic). */
+#define OPENSANDBOX_TAG "opensandbox:" /* of their processes, in front of what they are */
+#define OPENSANDBOX_PERIODIC "periodic:"
+#define OPENSANDBOX_END "end" /* reserved metadata: whose entrypoint ended, and how */
+#define OPENSANDBOX_PRE_FAILED "preStart failed"
+
+enum { SCHEDULE_FIELDS = 5 };
+
+struct schedule {
+    uint64_t every_s;  /* 0: by the pattern */
+    char pattern[768]; /* an extended regular expression for "minute hour day month weekday", without ' */
+};
+
+/* Five fields of cron, "@daily" and its like, "@every 1h30m". */
+int schedule_parse(struct str text, struct schedule *ret_schedule) WARN_UNUSED;
+int schedule_duration(struct str text, uint64_t *ret_s) WARN_UNUSED; /* "1h30m", "90s"; at least a second */
+
+/* What the body asks for; all memory is the arena's. */
+int hooks_read(const json_t *body, struct arena *a, struct osb_hooks **ret_hooks, struct err *err) WARN_UNUSED;
+void hooks_start(struct opensandbox *o, struct arena *a, const struct osb_hooks *hooks, const struct str *entrypoint,
+                 size_t n_entrypoint, struct sandbox *sb, const struct actor *actor);
+void hooks_free(struct opensandbox *o);
+
+/* vault_document.c: what a client says of its credential vault: credentials and bindings, checked. */
+#define VAULT_STORE_HOST "credential-vault.invalid" /* where values stand that no binding uses: no host of anybody */
+enum { VAULT_NAME_MAX = 63, VAULT_VALUE_MAX = 8192, VAULT_PLACEHOLDER_MAX = 512 };
+
+/* ret_value, made with 2 * VAULT_VALUE_MAX: the value as a policy has it, so that nothing in it is a reference to a
+ * secret. */
+int vault_read_value(const json_t *one, struct str *ret_name, struct buf *ret_value, struct err *err) WARN_UNUSED;
+
+/* values: an object with the names of all credentials. A binding has no member that is not known, so that no value can
+ * hide in it. */
+int vault_check_binding(const json_t *values, const json_t *policy, const json_t *one, struct str *ret_name,
+                        struct err *err) WARN_UNUSED;
+
+/* What is kept of a checked one: with what its "match" leaves out. Ports that are the schemes' own go without
+ * saying. */
+json_t *vault_row(const json_t *binding, int64_t revision);
+
+const char *vault_used(const json_t *binding, size_t i); /* the names of its credentials; NULL: no more */
+bool vault_collide(const json_t *a, const json_t *b);    /* two bindings may match the same request */
 
 /* session.c */
 /* The command and arguments of spec, for a shell. log: the command's id when its output goes into its file, else "";

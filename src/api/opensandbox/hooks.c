@@ -11,7 +11,7 @@
  *  3. How the entrypoint ended stands in the sandbox's metadata (OPENSANDBOX_END), while we see it: after a restart of
  *     this worker the log alone tells. Until then, why a periodic hook does not run.
  */
-#include "api/opensandbox/hooks.h"
+#include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "config/units.h"
 

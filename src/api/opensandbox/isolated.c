@@ -353,10 +353,8 @@ static void isolated_begin(struct call *c)
     call_held(c, nest_make(c->sandbox, &c->actor, &m->spec, isolated_made, call_hold(c), &c->err));
 }
 
-static void isolated_workspace(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
+static void isolated_workspace(struct call *c, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    struct call *c = ctx;
-    c->file = NULL;
     if (err && err->code != ERR_ALREADY_EXISTS)
         call_fail_err(c, err);
     else
@@ -386,8 +384,8 @@ void isolated_make(struct call *c)
     m->charge = (struct charge){.core = call_core(c), .tenant = sandbox_info(c->sandbox)->tenant};
     if (call_ok(c, charge_memory(&m->charge, c->holder.bytes, &c->err)) &&
         call_ok(c, nest_check(c->sandbox, &m->spec, &c->err)))
-        call_ok(c, file_make_dir(c->sandbox, &c->actor, STR("root"), m->spec.workspace, isolated_workspace, c, &c->file,
-                                 &c->err));
+        call_ok(c, file_make_dir(c->sandbox, &c->actor, STR("root"), m->spec.workspace,
+                                 CALL_FILE_END(c, isolated_workspace)));
 }
 
 /* ---- running in one ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lifecycle API: sandboxes and snapshots. */
-#include "api/opensandbox/hooks.h"
+#include "api/opensandbox/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "http/url.h"

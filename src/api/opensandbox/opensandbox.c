@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/opensandbox/opensandbox.h"
-#include "api/opensandbox/hooks.h"
+#include "api/opensandbox/handlers.h"
 #include "base/id.h"
 #include "base/mem.h"
 #include "http/client/connect.h"

@@ -28,5 +28,5 @@ struct opensandbox_config {
 struct opensandbox *opensandbox_new(const struct opensandbox_config *config);
 void opensandbox_free(struct opensandbox *o); /* all requests must have ended */
 
-/* A claim (api/kit/claim.h) of "/v1/". */
+/* A claim (api/kit/facade.h) of "/v1/". */
 bool opensandbox_serve(void *facade, struct http_request *req);

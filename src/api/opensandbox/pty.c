@@ -15,7 +15,7 @@
  *  5. After a restart of the service the row is gone, but the process has the terminal's id as its tag: who comes with
  *     the id is attached to it, and gets what nobody has got yet.
  */
-#include "api/opensandbox/pty_message.h"
+#include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "http/websocket.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/opensandbox/pty_message.h"
+#include "api/opensandbox/handlers.h"
 #include "http/websocket.h"
 
 #include <signal.h>

@@ -230,41 +230,36 @@ static void session_start_command(struct call *c)
     command_run(c, &spec, r->command, false, r->id);
 }
 
-static void session_found(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
+static void session_missing(struct call *c)
 {
-    struct call *c = ctx;
-    c->file = NULL;
-    if (err)
-        opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
-    else
-        call_step(c, session_start_command);
+    opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
 }
 
-static void session_stat(struct call *c, file_entry_fn done)
+static void session_found(struct call *c, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    char path[64];
-    if (!command_is_id(c->args[0])) {
-        done(c, NULL, &(struct err){.code = ERR_NOT_FOUND});
-        return;
-    }
-    (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.session", STR_ARG(c->args[0]));
-    call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), done, c, &c->file, &c->err));
+    call_step(c, err ? session_missing : session_start_command);
 }
 
 void session_run_command(struct call *c)
 {
     struct session_run *r = call_state(c, sizeof(*r), NULL);
+    char path[64];
     *r = (struct session_run){STR(""), STR(""), 0, ""};
     id_token(r->id, COMMAND_ID_LEN);
-    if (CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
-                   JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))
-        session_stat(c, session_found);
+    if (!CALL_WANTS(c, JSON_NEED_STR("command", &r->command), JSON_WANT_STR("cwd", &r->cwd),
+                    JSON_WANT_INT("timeout", 1, INT64_MAX / 1000, &r->timeout_ms)))
+        return;
+    (void)snprintf(path, sizeof(path), COMMAND_DIRECTORY "/%.*s.session", STR_ARG_MAX(c->args[0], COMMAND_ID_LEN));
+    if (command_is_id(c->args[0]))
+        call_ok(c, file_stat(c->sandbox, &c->actor, STR("root"), str_of(path), CALL_FILE_END(c, session_found)));
+    else
+        session_missing(c);
 }
 
 static void session_gone(struct call *c, uint32_t code, struct str output UNUSED)
 {
     if (code)
-        opensandbox_fail(c, 404, "CONTEXT_NOT_FOUND", "there is no such session");
+        session_missing(c);
     else
         call_empty(c, 200);
 }

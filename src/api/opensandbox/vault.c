@@ -11,7 +11,7 @@
  *  3. The change is one network_set(): the gate is asked, it is in force when it is answered, and a value is never read
  *     back.
  */
-#include "api/opensandbox/vault_document.h"
+#include "api/opensandbox/handlers.h"
 #include "base/mem.h"
 #include "sandbox/network/network.h"
 

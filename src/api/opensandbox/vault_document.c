@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/opensandbox/vault_document.h"
+#include "api/opensandbox/handlers.h"
 
 int vault_read_value(const json_t *one, struct str *ret_name, struct buf *ret_value, struct err *err)
 {

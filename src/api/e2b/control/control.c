@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/e2b/control/control.h"
+#include "api/e2b/call.h"
 #include "api/e2b/control/sandbox_json.h"
-#include "api/e2b/events.h"
 #include "api/e2b/templates/templates.h"
 #include "api/e2b/volumes/volume_content.h"
 #include "http/client/connect.h"

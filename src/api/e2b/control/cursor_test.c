@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "api/e2b/control/cursor.h"
+#include "api/e2b/control/list_query.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every request to the in-sandbox daemon's API goes through: CORS, the access token, the user, the route. */
 #include "api/e2b/envd/envd.h"
+#include "api/e2b/call.h"
 #include "api/e2b/envd/files_call.h"
 #include "api/e2b/envd/rpc.h"
-#include "api/e2b/interpreter.h"
 #include "api/e2b/proxy_error.h"
 #include "api/e2b/traffic.h"
 

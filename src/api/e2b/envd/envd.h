@@ -40,5 +40,16 @@ route_handler envd_stat, envd_make_dir, envd_move, envd_list_dir, envd_remove, e
     envd_get_watcher_events, envd_remove_watcher;
 void envd_watchers_free(struct e2b *e2b); /* all of them */
 
+/* {"path","recursive","includeEntry","allowNetworkMounts"} as a path and flags of enum wire_watch_flag. */
+int watch_request_read(const json_t *message, struct str *ret_path, uint8_t *ret_flags, struct err *err) WARN_UNUSED;
+
+/* {"name":…,"type":"EVENT_TYPE_…"[,"entry":{…}]} */
+void watch_event_append(struct buf *b, enum wire_watch_kind kind, struct str name, const struct file_entry *entry);
+
 /* Plain HTTP */
 route_handler envd_health, envd_metrics, envd_envs, envd_download, envd_upload, envd_compose;
+
+/* envd_upload.c, one header; exposed for tests. Adds to pairs (room for n + 1) unless the key is there or the header is
+ * another one. */
+int file_metadata_add(struct http_header header, struct arena *arena, struct pair *pairs, size_t *n,
+                      struct err *err) WARN_UNUSED;

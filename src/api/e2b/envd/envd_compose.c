@@ -45,25 +45,22 @@ static void envd_compose_cleanup(struct call *c)
 
 /* ---- failing ---- */
 
-static void on_temporary_removed(void *ctx, const struct file_entry *entry UNUSED, const struct err *err UNUSED)
+static void on_temporary_removed(struct call *c, const struct file_entry *entry UNUSED, const struct err *err UNUSED)
 {
-    struct call *c = ctx;
     struct compose *m = c->state;
-    c->file = NULL;
     call_fail_err(c, &m->err);
 }
 
 static void envd_compose_fail(struct call *c, const struct err *err)
 {
     struct compose *m = c->state;
-    struct err ignored;
     if (call_lost(c, err->code))
         return;
     m->err = *err;
     file_call_cancel(TAKE_PTR(m->read));
     file_call_cancel(TAKE_PTR(m->write));
-    if (file_remove(c->sandbox, &c->actor, c->user, m->temporary, on_temporary_removed, c, &c->file, &ignored) < 0)
-        call_fail_err(c, err);
+    if (file_remove(c->sandbox, &c->actor, c->user, m->temporary, CALL_FILE_END(c, on_temporary_removed)) < 0)
+        call_fail_err(c, &m->err);
 }
 
 /* ---- 3: copying ---- */
@@ -140,12 +137,10 @@ static void on_write_ready(void *ctx)
 
 /* ---- 4 and 5 ---- */
 
-static void on_source_removed(void *ctx, const struct file_entry *entry UNUSED, const struct err *err UNUSED)
+static void on_source_removed(struct call *c, const struct file_entry *entry UNUSED, const struct err *err UNUSED)
 {
-    struct call *c = ctx;
     struct compose *m = c->state;
     /* the destination is complete: a source that stays is no failure of that */
-    c->file = NULL;
     m->i++;
     call_step(c, remove_next);
 }
@@ -156,15 +151,12 @@ static void remove_next(struct call *c)
     if (m->i == m->n_sources)
         call_json(c, 200, buf_str(&m->reply));
     else
-        call_ok(c,
-                file_remove(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source_removed, c, &c->file, &c->err));
+        call_ok(c, file_remove(c->sandbox, &c->actor, c->user, m->sources[m->i], CALL_FILE_END(c, on_source_removed)));
 }
 
-static void on_moved(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_moved(struct call *c, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
     struct compose *m = c->state;
-    c->file = NULL;
     if (err) {
         envd_compose_fail(c, err);
         return;
@@ -176,10 +168,9 @@ static void on_moved(void *ctx, const struct file_entry *entry, const struct err
 
 static void envd_compose_replace(struct call *c)
 {
-    struct compose *m = c->state;
-    struct err err;
-    if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, on_moved, c, &c->file, &err) < 0)
-        envd_compose_fail(c, &err);
+    const struct compose *m = c->state;
+    if (file_move(c->sandbox, &c->actor, c->user, m->temporary, m->destination, CALL_FILE_END(c, on_moved)) < 0)
+        envd_compose_fail(c, &c->err);
 }
 
 static void envd_compose_on_written(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
@@ -206,12 +197,10 @@ static void open_temporary(struct call *c)
     call_ok(c, file_write(c->sandbox, &c->actor, c->user, m->temporary, NULL, 0, &ops, c, &m->write, &c->err));
 }
 
-static void on_source(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_source(struct call *c, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
     struct compose *m = c->state;
     struct str source = m->sources[m->i];
-    c->file = NULL;
     if (err && err->code == ERR_NOT_FOUND) {
         call_fail(c, 404, "source file not found: %.*s", STR_ARG(source));
     } else if (err) {
@@ -232,15 +221,13 @@ static void look_at_next(struct call *c)
     if (m->i == m->n_sources)
         call_step(c, open_temporary);
     else
-        call_ok(c, file_stat(c->sandbox, &c->actor, c->user, m->sources[m->i], on_source, c, &c->file, &c->err));
+        call_ok(c, file_stat(c->sandbox, &c->actor, c->user, m->sources[m->i], CALL_FILE_END(c, on_source)));
 }
 
 /* A destination that exists has a resolved path, by which a source is recognised however it is written. */
-static void on_destination(void *ctx, const struct file_entry *entry, const struct err *err)
+static void on_destination(struct call *c, const struct file_entry *entry, const struct err *err)
 {
-    struct call *c = ctx;
     struct compose *m = c->state;
-    c->file = NULL;
     if (err && err->code != ERR_NOT_FOUND) {
         call_fail_err(c, err);
         return;
@@ -283,5 +270,5 @@ void envd_compose(struct call *c)
     c->user = arena_str(arena, user);
     c->state = m;
     c->cleanup = envd_compose_cleanup;
-    call_ok(c, file_stat(c->sandbox, &c->actor, c->user, m->destination, on_destination, c, &c->file, &c->err));
+    call_ok(c, file_stat(c->sandbox, &c->actor, c->user, m->destination, CALL_FILE_END(c, on_destination)));
 }

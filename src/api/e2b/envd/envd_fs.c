@@ -73,11 +73,9 @@ static void envd_fs_on_listed(void *ctx, const struct file_entry *entry)
     (void)call_takes(c, buf_len(b) - before);
 }
 
-static void on_list_end(void *ctx, const struct file_entry *entry UNUSED, const struct err *err)
+static void on_list_end(struct call *c, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    struct call *c = ctx;
     struct buf entries = *(struct buf *)c->state;
-    c->file = NULL;
     c->cleanup = NULL;
     if (err) {
         call_fail_err(c, err);
@@ -99,5 +97,5 @@ void envd_list_dir(struct call *c)
     buf_init(call_state(c, sizeof(struct buf), list_cleanup), REPLY_MAX);
     call_ok(c, file_list(c->sandbox, &c->actor, c->user, path,
                          (uint32_t)MIN(MAX(depth, (int64_t)1), (int64_t)ENVD_FS_DEPTH_MAX), envd_fs_on_listed,
-                         on_list_end, c, &c->file, &c->err));
+                         CALL_FILE_END(c, on_list_end)));
 }

@@ -4,19 +4,11 @@
 
 #include <signal.h>
 
-static void envd_output_append_head(struct buf *b, size_t n)
-{
-    uint8_t head[CONNECT_HEAD];
-    connect_head(head, 0, n);
-    buf_append(b, head, sizeof(head));
-}
-
 void output_start(struct buf *b, uint32_t pid)
 {
     char text[64];
     int n = snprintf(text, sizeof(text), "{\"event\":{\"start\":{\"pid\":%u}}}", pid);
-    envd_output_append_head(b, (size_t)n);
-    buf_append(b, text, (size_t)n);
+    connect_append(b, 0, str_n(text, (size_t)n));
 }
 
 void output_data(struct buf *b, enum wire_channel channel, struct str bytes)
@@ -27,19 +19,14 @@ void output_data(struct buf *b, enum wire_channel channel, struct str bytes)
         [WIRE_PTY] = STR("{\"event\":{\"data\":{\"pty\":\""),
     };
     const struct str end = STR("\"}}}");
+    uint8_t head[CONNECT_HEAD];
 
     assert(channel == WIRE_STDOUT || channel == WIRE_STDERR || channel == WIRE_PTY);
-    envd_output_append_head(b, begin[channel].n + (bytes.n + 2) / 3 * 4 + end.n);
+    connect_head(head, 0, begin[channel].n + (bytes.n + 2) / 3 * 4 + end.n);
+    buf_append(b, head, sizeof(head));
     buf_append_str(b, begin[channel]);
     buf_append_base64(b, bytes);
     buf_append_str(b, end);
-}
-
-void output_keepalive(struct buf *b)
-{
-    const struct str text = STR("{\"event\":{\"keepalive\":{}}}");
-    envd_output_append_head(b, text.n);
-    buf_append_str(b, text);
 }
 
 static void signal_text(uint32_t signal, char *ret_text, size_t size)
@@ -84,6 +71,5 @@ void output_exit(struct buf *b, const struct exec_exit *exit)
     } else {
         n = snprintf(text, sizeof(text), "{\"event\":{\"end\":{\"exited\":true,\"status\":\"exit status 0\"}}}");
     }
-    envd_output_append_head(b, (size_t)n);
-    buf_append(b, text, (size_t)n);
+    connect_append(b, 0, str_n(text, (size_t)n));
 }

@@ -11,4 +11,3 @@
 void output_start(struct buf *b, uint32_t pid);
 void output_data(struct buf *b, enum wire_channel channel, struct str bytes);
 void output_exit(struct buf *b, const struct exec_exit *exit);
-void output_keepalive(struct buf *b);

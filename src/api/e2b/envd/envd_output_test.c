@@ -30,8 +30,6 @@ static void events_are_single_envelopes(void **state)
     frame_reads(&b, "{\"event\":{\"data\":{\"stderr\":\"AP/+\"}}}");
     output_data(&b, WIRE_PTY, STR(""));
     frame_reads(&b, "{\"event\":{\"data\":{\"pty\":\"\"}}}");
-    output_keepalive(&b);
-    frame_reads(&b, "{\"event\":{\"keepalive\":{}}}");
 }
 
 static void an_end_tells_code_or_signal(void **state)

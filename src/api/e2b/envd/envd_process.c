@@ -10,33 +10,10 @@
  * core, so at most one window of the process's output is under way and the process waits; no byte is dropped.
  */
 struct envd_follower {
-    usec_t last; /* when the client was sent something */
-    uint64_t keepalive_ms;
+    struct rpc_stream stream;
     struct exec_spec spec; /* of a process that is being started, until it runs or a shell was tried */
     bool may_try_shell;
 };
-
-static void send_scratch(struct call *c)
-{
-    struct envd_follower *f = c->state;
-    struct buf *b = &e2b_of(c)->scratch;
-    rpc_send(c, buf_str(b));
-    buf_clear(b);
-    f->last = clock_mono();
-}
-
-static void on_keepalive(struct call *c)
-{
-    struct envd_follower *f = c->state;
-    uint64_t idle_ms = (clock_mono() - f->last) / USEC_PER_MS;
-    /* A client that does not even take output needs no keepalive. */
-    if (idle_ms >= f->keepalive_ms && !c->unacked) {
-        output_keepalive(&e2b_of(c)->scratch);
-        send_scratch(c);
-        idle_ms = 0;
-    }
-    call_set_timer(c, idle_ms < f->keepalive_ms ? f->keepalive_ms - idle_ms : f->keepalive_ms, on_keepalive);
-}
 
 static void envd_process_on_start(void *ctx, uint32_t pid)
 {
@@ -46,8 +23,8 @@ static void envd_process_on_start(void *ctx, uint32_t pid)
     if (c->answered)
         return;
     output_start(&e2b_of(c)->scratch, pid);
-    send_scratch(c);
-    call_set_timer(c, f->keepalive_ms, on_keepalive);
+    rpc_stream_send(c);
+    rpc_stream_alive(c);
 }
 
 static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
@@ -56,7 +33,7 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
     if (c->answered)
         return;
     output_data(&e2b_of(c)->scratch, channel, bytes);
-    send_scratch(c);
+    rpc_stream_send(c);
     call_paced(c, bytes.n);
 }
 
@@ -67,7 +44,7 @@ static void on_exited(void *ctx, const struct exec_exit *exit)
     if (c->answered)
         return;
     output_exit(&e2b_of(c)->scratch, exit);
-    send_scratch(c);
+    rpc_stream_send(c);
     rpc_end(c);
 }
 
@@ -92,8 +69,7 @@ static const struct exec_ops envd_process_ops = {envd_process_on_start, on_outpu
 
 static struct envd_follower *follower_new(struct call *c)
 {
-    struct envd_follower *f = call_state(c, sizeof(*f), NULL);
-    f->keepalive_ms = rpc_keepalive_ms(c->req);
+    struct envd_follower *f = rpc_stream_begin(c, sizeof(*f), STR("{\"event\":{\"keepalive\":{}}}"));
     call_pace(c, NULL);
     return f;
 }

@@ -1,51 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Filesystem.WatchDir: a directory's changes as a stream. */
 #include "api/e2b/envd/envd.h"
+#include "api/e2b/envd/envd_entry.h"
 #include "api/e2b/envd/rpc.h"
-#include "api/e2b/envd/watch_event.h"
 #include "http/client/connect.h"
 
-struct watching {
-    usec_t last, deadline; /* monotonic; 0: none */
-    uint64_t keepalive_ms;
-};
-
-static void send_message(struct call *c, struct str message)
+int watch_request_read(const json_t *message, struct str *ret_path, uint8_t *ret_flags, struct err *err)
 {
-    struct watching *w = c->state;
-    struct buf *b = &e2b_of(c)->scratch;
-    connect_append(b, 0, message);
-    rpc_send(c, buf_str(b));
-    buf_clear(b);
-    w->last = clock_mono();
+    bool recursive = false, entries = false, network = false;
+    *ret_path = STR("");
+    if (json_get_str(message, "path", ret_path, err) < 0 || json_get_bool(message, "recursive", &recursive, err) < 0 ||
+        json_get_bool(message, "includeEntry", &entries, err) < 0 ||
+        json_get_bool(message, "allowNetworkMounts", &network, err) < 0)
+        return err_prefix(err, "unmarshal message");
+    *ret_flags = (uint8_t)((recursive ? WIRE_WATCH_RECURSIVE : 0) | (entries ? WIRE_WATCH_ENTRY : 0) |
+                           (network ? WIRE_WATCH_NETWORK_FS : 0));
+    return 0;
 }
 
-static void envd_watch_on_timer(struct call *c);
-
-static void set_timer(struct call *c)
+void watch_event_append(struct buf *b, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
 {
-    struct watching *w = c->state;
-    usec_t due = w->last + w->keepalive_ms * USEC_PER_MS, now = clock_mono();
-    if (w->deadline && w->deadline < due)
-        due = w->deadline;
-    call_set_timer(c, due > now ? (due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, envd_watch_on_timer);
+    static const char *const types[] = {
+        [WIRE_WATCH_CREATE] = "EVENT_TYPE_CREATE", [WIRE_WATCH_WRITE] = "EVENT_TYPE_WRITE",
+        [WIRE_WATCH_REMOVE] = "EVENT_TYPE_REMOVE", [WIRE_WATCH_RENAME] = "EVENT_TYPE_RENAME",
+        [WIRE_WATCH_CHMOD] = "EVENT_TYPE_CHMOD",
+    };
+    json_open(b, "name", name);
+    if ((size_t)kind < ARRAY_SIZE(types) && types[kind])
+        buf_printf(b, ",\"type\":\"%s\"", types[kind]);
+    if (entry) {
+        buf_append_cstr(b, ",\"entry\":");
+        entry_append(b, entry, false);
+    }
+    buf_append_char(b, '}');
 }
 
-static void envd_watch_on_timer(struct call *c)
+static void envd_watch_send(struct call *c, struct str message)
 {
-    struct watching *w = c->state;
-    usec_t now = clock_mono();
-    if (w->deadline && now >= w->deadline) {
-        rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
-        return;
-    }
-    if (now - w->last >= w->keepalive_ms * USEC_PER_MS) {
-        if (c->unacked)
-            w->last = now;
-        else
-            send_message(c, STR("{\"keepalive\":{}}"));
-    }
-    set_timer(c);
+    connect_append(&e2b_of(c)->scratch, 0, message);
+    rpc_stream_send(c);
 }
 
 static void envd_watch_on_start(void *ctx)
@@ -53,8 +46,8 @@ static void envd_watch_on_start(void *ctx)
     struct call *c = ctx;
     if (c->answered)
         return;
-    send_message(c, STR("{\"start\":{}}"));
-    set_timer(c);
+    envd_watch_send(c, STR("{\"start\":{}}"));
+    rpc_stream_alive(c);
 }
 
 static void envd_watch_on_event(void *ctx, enum wire_watch_kind kind, struct str name, const struct file_entry *entry)
@@ -66,7 +59,7 @@ static void envd_watch_on_event(void *ctx, enum wire_watch_kind kind, struct str
     buf_append_cstr(&event, "{\"filesystem\":");
     watch_event_append(&event, kind, name, entry);
     buf_append_char(&event, '}');
-    send_message(c, buf_str(&event));
+    envd_watch_send(c, buf_str(&event));
     call_paced(c, 1);
 }
 
@@ -94,11 +87,9 @@ void envd_watch_dir(struct call *c)
     uint8_t flags;
     if (!call_ok(c, watch_request_read(c->body, &path, &flags, &c->err)))
         return;
-    struct watching *w = call_state(c, sizeof(*w), NULL);
-    w->keepalive_ms = rpc_keepalive_ms(c->req);
-    w->last = clock_mono();
+    struct rpc_stream *s = rpc_stream_begin(c, sizeof(*s), STR("{\"keepalive\":{}}"));
     if (c->timeout_ms)
-        w->deadline = w->last + c->timeout_ms * USEC_PER_MS;
+        s->deadline = s->last + c->timeout_ms * USEC_PER_MS;
     call_pace(c, envd_watch_ack);
     call_ok(c, file_watch(c->sandbox, &c->actor, c->user, path, flags, &envd_watch_ops, c, &c->file, &c->err));
 }

@@ -7,7 +7,6 @@
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/rpc.h"
-#include "api/e2b/envd/watch_event.h"
 #include "base/mem.h"
 #include "sandbox/quota.h"
 

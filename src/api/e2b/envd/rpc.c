@@ -232,12 +232,52 @@ void rpc_run(struct call *c)
         http_read_body(c->req, BODY_MAX, call_takes, on_unary_body, c);
 }
 
-uint64_t rpc_keepalive_ms(const struct http_request *req)
+void *rpc_stream_begin(struct call *c, size_t n, struct str keepalive)
 {
+    struct rpc_stream *s = call_state(c, n, NULL);
     uint64_t seconds;
-    if (str_to_u64(http_header_get(req, "keepalive-ping-interval"), &seconds) < 0 || seconds == 0)
+    if (str_to_u64(http_header_get(c->req, "keepalive-ping-interval"), &seconds) < 0 || seconds == 0)
         seconds = KEEPALIVE_DEFAULT_S;
-    return MIN(seconds, (uint64_t)KEEPALIVE_MAX_S) * 1000;
+    s->keepalive_ms = MIN(seconds, (uint64_t)KEEPALIVE_MAX_S) * 1000;
+    s->keepalive = keepalive;
+    s->last = clock_mono();
+    return s;
+}
+
+void rpc_stream_send(struct call *c)
+{
+    struct rpc_stream *s = c->state;
+    struct buf *b = &e2b_of(c)->scratch;
+    rpc_send(c, buf_str(b));
+    buf_clear(b);
+    s->last = clock_mono();
+}
+
+static void rpc_stream_tick(struct call *c)
+{
+    struct rpc_stream *s = c->state;
+    usec_t now = clock_mono();
+    if (s->deadline && now >= s->deadline) {
+        rpc_fail(c, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+        return;
+    }
+    if (now - s->last >= s->keepalive_ms * USEC_PER_MS) {
+        s->last = now;
+        if (!c->unacked) { /* a client that does not even take what it is sent needs none */
+            connect_append(&e2b_of(c)->scratch, 0, s->keepalive);
+            rpc_stream_send(c);
+        }
+    }
+    rpc_stream_alive(c);
+}
+
+void rpc_stream_alive(struct call *c)
+{
+    const struct rpc_stream *s = c->state;
+    usec_t due = s->last + s->keepalive_ms * USEC_PER_MS, now = clock_mono();
+    if (s->deadline && s->deadline < due)
+        due = s->deadline;
+    call_set_timer(c, due > now ? (due - now + USEC_PER_MS - 1) / USEC_PER_MS : 0, rpc_stream_tick);
 }
 
 int rpc_append_bytes(struct buf *b, struct str base64)

@@ -47,8 +47,16 @@ void rpc_cut(struct call *c);
 /* Ends the stream well. */
 void rpc_end(struct call *c);
 
-/* Keepalive-Ping-Interval in milliseconds. */
-uint64_t rpc_keepalive_ms(const struct http_request *req);
+/* What the state of a stream begins with whose client hears of it when there is nothing to say. */
+struct rpc_stream {
+    usec_t last, deadline; /* monotonic: when something was sent; when it fails, 0: never */
+    uint64_t keepalive_ms;
+    struct str keepalive; /* a message */
+};
+/* c->state: of this size, for struct rpc_stream and what the handler has behind it. */
+void *rpc_stream_begin(struct call *c, size_t n, struct str keepalive);
+void rpc_stream_send(struct call *c);  /* the envelopes in the scratch buffer */
+void rpc_stream_alive(struct call *c); /* from now on: every Keepalive-Ping-Interval */
 
 /* Base64 of either alphabet, as proto3 JSON allows. -EILSEQ, -ENOBUFS. */
 int rpc_append_bytes(struct buf *b, struct str base64) WARN_UNUSED;

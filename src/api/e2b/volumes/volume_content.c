@@ -7,7 +7,7 @@
  *  2. The volume is let go of when the request is over, or, when that comes first, once it was opened.
  */
 #include "api/e2b/volumes/volume_content.h"
-#include "api/e2b/volumes/volume_call.h"
+#include "api/kit/file_body.h"
 #include "base/path.h"
 #include "http/client/connect.h"
 #include "http/url.h"
@@ -16,6 +16,23 @@
 #include <inttypes.h>
 
 enum { VOLUME_CONTENT_DEPTH_MAX = 64 };
+
+#define VOLUME_USER STR("root")
+
+struct content {
+    struct str path; /* as it was asked for, cleaned: "/" is the volume */
+    bool force;
+    int64_t uid, gid, mode, depth; /* -1: not given */
+    int ok_status;
+    struct sandbox *opened; /* the volume's; ours to release */
+    struct buf listing;
+    struct file_body body;
+};
+
+static struct content *content_of(struct call *c)
+{
+    return c->state;
+}
 
 int volume_content_status_of(const struct call *c, struct err *err)
 {
@@ -87,7 +104,7 @@ static void change(struct call *c, uint8_t flags)
     call_ok(c, file_change(k->opened, &c->actor, VOLUME_USER, k->path, &change, CALL_FILE(c, volume_content_on_entry)));
 }
 
-void content_change(struct call *c)
+static void content_change(struct call *c)
 {
     const struct content *k = content_of(c);
     if (k->uid >= 0 || k->gid >= 0 || k->mode >= 0)
@@ -99,6 +116,56 @@ void content_change(struct call *c)
 static void volume_content_make_dir(struct call *c)
 {
     change(c, WIRE_CHANGE_MAKE | (content_of(c)->force ? WIRE_CHANGE_PARENTS : 0));
+}
+
+/* ---- files, out and in, at the pace of the slower side ---- */
+
+static void transfer_open(struct file_body *f, const struct file_entry *entry UNUSED)
+{
+    (void)http_response_begin(f->call->req, 200, &HTTP_HEADER("content-type", "application/octet-stream"), 1, -1);
+}
+
+static void volume_download(struct call *c)
+{
+    struct content *k = content_of(c);
+    k->body.open = transfer_open;
+    file_body_begun(&k->body, file_read(k->opened, &c->actor, VOLUME_USER, k->path, 0, UINT64_MAX,
+                                        FILE_BODY(&k->body, &file_body_out)));
+}
+
+static void transfer_written(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
+{
+    if (err)
+        call_fail_err(f->call, err);
+    else
+        call_step(f->call, content_change);
+}
+
+static void write_it(struct call *c)
+{
+    struct content *k = content_of(c);
+    k->body.done = transfer_written;
+    file_body_receive(
+        &k->body, file_write(k->opened, &c->actor, VOLUME_USER, k->path, NULL, 0, FILE_BODY(&k->body, &file_body_in)));
+}
+
+static void on_looked(struct call *c, const struct file_entry *entry UNUSED, const struct err *err)
+{
+    if (!err)
+        call_fail(c, 409, "the file exists; \"force\" replaces it");
+    else if (err->code != ERR_NOT_FOUND)
+        call_fail_err(c, err);
+    else
+        call_step(c, write_it);
+}
+
+static void volume_upload(struct call *c)
+{
+    if (content_of(c)->force)
+        write_it(c);
+    else
+        call_ok(c, file_stat(content_of(c)->opened, &c->actor, VOLUME_USER, content_of(c)->path,
+                             CALL_FILE_END(c, on_looked)));
 }
 
 /* ---- remove, list ---- */

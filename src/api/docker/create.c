@@ -2,9 +2,9 @@
 /*
  * Making a container: the request of docker create as a sandbox.
  *
- * Each member of the request stands in one of the tables below, with what is done with it. One that doesn't must ask
- * for nothing (be absent, null, false, 0, empty): what would
- * change the boundary, or is not here, is refused by its name and never left out.
+ * Each member of the request that may ask for something stands in one of the tables below. One that doesn't must ask
+ * for nothing (be absent, null, false, 0, empty): what would change the boundary, or is not here, is refused by its
+ * name and never left out.
  */
 #include "api/docker/handlers.h"
 #include "base/mem.h"
@@ -30,11 +30,11 @@ static bool create_asks_for(const json_t *value, const char *words)
     return is_known && !json_is_true(value) && json_number_value(value) == 0;
 }
 
-int docker_members(const json_t *object, const char *where, const struct docker_member *members, size_t n,
-                   struct err *err)
+int docker_members(const json_t *object, const char *where, const char *known, const struct docker_member *members,
+                   size_t n, struct err *err)
 {
     JSON_FOREACH_MEMBER (name, value, object) {
-        const char *words = "";
+        const char *words = str_word(str_of(name), known) >= 0 ? NULL : "";
         bool is_port = strcmp(name, "PortBindings") == 0 || strcmp(name, "PublishAllPorts") == 0;
         for (size_t i = 0; i < n; i++)
             words = strcmp(members[i].name, name) == 0 ? members[i].words : words;
@@ -111,11 +111,10 @@ static int create_read_bind(struct docker_making *m, struct str text, struct err
 
 static int create_read_mount(struct docker_making *m, const json_t *one, struct err *err)
 {
-    static const struct docker_member members[] = {
-        {"Type", "bind volume"}, {"Source", NULL}, {"Target", NULL}, {"ReadOnly", NULL}, {"Consistency", NULL}};
+    static const struct docker_member type_member = {"Type", "bind volume"};
     struct volume_mount mount = {0};
     struct str type = STR("");
-    if (docker_members(one, "HostConfig.Mounts.", members, ARRAY_SIZE(members), err) < 0 ||
+    if (docker_members(one, "HostConfig.Mounts.", "Source Target ReadOnly Consistency", &type_member, 1, err) < 0 ||
         JSON_WANTS_OF(one, m->arena, err, JSON_NEED_STR("Type", &type), JSON_NEED_STR("Source", &mount.name),
                       JSON_NEED_STR("Target", &mount.path), JSON_WANT_BOOL("ReadOnly", &mount.read_only)) < 0)
         return -1;
@@ -159,30 +158,17 @@ static int create_read_limits(struct docker_making *m, const json_t *host, struc
 
 static int create_read_host(struct docker_making *m, json_t *host, json_t *networking, struct err *err)
 {
+    static const char known[] =
+        "AutoRemove Binds CapDrop ConsoleSize CpuPeriod CpuQuota CpuShares Init LogConfig Memory "
+        "MemoryReservation MemorySwap MemorySwappiness Mounts NanoCpus ShmSize";
     static const struct docker_member members[] = {
-        {"AutoRemove", NULL},
-        {"Binds", NULL},
-        {"CapDrop", NULL},
         {"CgroupnsMode", "private"},
-        {"ConsoleSize", NULL},
-        {"CpuPeriod", NULL},
-        {"CpuQuota", NULL},
-        {"CpuShares", NULL},
         {"ExtraHosts", "host.docker.internal:host-gateway"}, /* as in `cove docker`: where nothing leads */
-        {"Init", NULL},
         {"IpcMode", "private"},
-        {"LogConfig", NULL},
-        {"Memory", NULL},
-        {"MemoryReservation", NULL},
-        {"MemorySwap", NULL},
-        {"MemorySwappiness", NULL},
-        {"Mounts", NULL},
-        {"NanoCpus", NULL},
         {"NetworkMode", NETWORKS},
         {"RestartPolicy", "no"},
         {"Runtime", "runc runsc"},
         {"SecurityOpt", "no-new-privileges no-new-privileges:true no-new-privileges=true"},
-        {"ShmSize", NULL},
     };
     struct str network = STR(""), runtime = STR("");
     json_t *ends = json_object_get(networking, "EndpointsConfig");
@@ -191,7 +177,7 @@ static int create_read_host(struct docker_making *m, json_t *host, json_t *netwo
         if (!create_asks_for(text, NETWORKS) || !create_asks_for(one, NETWORKS))
             return err_set(err, ERR_INVALID_ARGUMENT, "NetworkingConfig: network %.64s is not supported", name);
     }
-    if (docker_members(host, "HostConfig.", members, ARRAY_SIZE(members), err) < 0 ||
+    if (docker_members(host, "HostConfig.", known, members, ARRAY_SIZE(members), err) < 0 ||
         JSON_WANTS_OF(host, m->arena, err, JSON_WANT_STR("NetworkMode", &network), JSON_WANT_STR("Runtime", &runtime)) <
             0)
         return -1;
@@ -254,37 +240,16 @@ static struct str create_config(struct arena *arena, const json_t *body)
 
 int docker_making_read(const json_t *body, struct arena *arena, struct docker_making *m, struct err *err)
 {
-    static const struct docker_member members[] = {
-        {"AttachStderr", NULL},
-        {"AttachStdin", NULL},
-        {"AttachStdout", NULL},
-        {"Cmd", NULL},
-        {"Domainname", NULL},
-        {"Entrypoint", NULL},
-        {"Env", NULL},
-        {"ExposedPorts", NULL},
-        {"HostConfig", NULL},
-        {"Hostname", NULL},
-        {"Image", NULL},
-        {"Labels", NULL},
-        {"MacAddress", NULL},
-        {"NetworkDisabled", NULL},
-        {"NetworkingConfig", NULL},
-        {"OpenStdin", NULL},
-        {"StdinOnce", NULL},
-        {"StopSignal", NULL},
-        {"StopTimeout", NULL},
-        {"Tty", NULL},
-        {"User", NULL},
-        {"Volumes", NULL},
-        {"WorkingDir", NULL},
-    };
+    static const char known[] =
+        "AttachStderr AttachStdin AttachStdout Cmd Domainname Entrypoint Env ExposedPorts HostConfig "
+        "Hostname Image Labels MacAddress NetworkDisabled NetworkingConfig OpenStdin StdinOnce StopSignal "
+        "StopTimeout Tty User Volumes WorkingDir";
     struct str user = STR(""), cwd = STR("");
     json_t *host = NULL, *networking = NULL;
     bool removes = false, is_alone = false;
     m->arena = arena;
     m->spec = (struct sandbox_spec){.secure = true, .mounts = m->mounts};
-    if (docker_members(body, "", members, ARRAY_SIZE(members), err) < 0 ||
+    if (docker_members(body, "", known, NULL, 0, err) < 0 ||
         JSON_WANTS_OF(body, m->arena, err, JSON_NEED_STR("Image", &m->image), JSON_WANT_STR("User", &user),
                       JSON_WANT_STR("WorkingDir", &cwd), JSON_WANT_BOOL("NetworkDisabled", &is_alone),
                       JSON_WANT_OBJECT("HostConfig", &host), JSON_WANT_OBJECT("NetworkingConfig", &networking)) < 0 ||

@@ -32,14 +32,12 @@ static struct docker_exec *exec_of(struct call *c)
 
 static int exec_read(struct arena *arena, const json_t *body, struct exec_spec *spec, struct err *err)
 {
-    static const struct docker_member members[] = {
-        {"AttachStderr", NULL}, {"AttachStdin", NULL}, {"AttachStdout", NULL}, {"Cmd", NULL},
-        {"ConsoleSize", NULL},  {"Container", NULL},   {"Detach", NULL},       {"DetachKeys", NULL},
-        {"Env", NULL},          {"Tty", NULL},         {"User", NULL},         {"WorkingDir", NULL},
-    };
+    static const char known[] =
+        "AttachStderr AttachStdin AttachStdout Cmd ConsoleSize Container Detach DetachKeys Env Tty User "
+        "WorkingDir";
     const struct str *words = NULL;
     size_t n = 0;
-    if (docker_members(body, "", members, ARRAY_SIZE(members), err) < 0 ||
+    if (docker_members(body, "", known, NULL, 0, err) < 0 ||
         JSON_WANTS_OF(body, arena, err, JSON_WANT_BOOL("Tty", &spec->pty),
                       JSON_WANT_BOOL("AttachStdin", &spec->stdin_open), JSON_WANT_STR("User", &spec->user),
                       JSON_WANT_STR("WorkingDir", &spec->cwd)) < 0 ||

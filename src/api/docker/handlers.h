@@ -129,14 +129,14 @@ bool docker_flag(struct call *c, const char *name); /* of the query, as Docker r
 struct sandbox *docker_find(const struct call *c, struct str text);
 
 /*
- * create.c: members of a body, and the words that each may say. One that isn't in the table must ask for nothing: else
- * it is refused by its name.
+ * create.c: members of a body: `known` may say whatever they like, those of the table its words. Any other must ask for
+ * nothing: else it is refused by its name.
  */
 struct docker_member {
-    const char *name, *words; /* words NULL: whatever it likes */
+    const char *name, *words;
 };
-int docker_members(const json_t *object, const char *where, const struct docker_member *members, size_t n,
-                   struct err *err) WARN_UNUSED;
+int docker_members(const json_t *object, const char *where, const char *known, const struct docker_member *members,
+                   size_t n, struct err *err) WARN_UNUSED;
 
 /* What a create asks for: m is zeroed, but for the name. The spec borrows from body, arena and m. */
 struct docker_making {

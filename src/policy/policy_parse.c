@@ -31,12 +31,16 @@ void parse_enter(struct parse *p, const char *name)
     p->depth++;
 }
 
-void parse_enter_at(struct parse *p, size_t index)
+bool parse_at(struct parse *p, const json_t *array, size_t index)
 {
+    p->depth -= index > 0;
+    if (index == json_array_size(array))
+        return false;
     assert(p->depth < PARSE_DEPTH);
     p->place[p->depth].name = NULL;
     p->place[p->depth].index = index;
     p->depth++;
+    return true;
 }
 
 void parse_leave(struct parse *p)
@@ -159,12 +163,9 @@ static int parse_ports(struct parse *p, const json_t *json, struct scope *scope)
     ports = arena_alloc(&p->policy->arena, json_array_size(json) * sizeof(*ports));
     scope->n_ports = (uint8_t)json_array_size(json);
     scope->ports = ports;
-    for (size_t i = 0; i < scope->n_ports; i++) {
-        parse_enter_at(p, i);
+    for (size_t i = 0; parse_at(p, json, i); i++)
         if (parse_port_range(p, json_array_get(json, i), &ports[i]) < 0)
             return -1;
-        parse_leave(p);
-    }
     return 0;
 }
 
@@ -184,8 +185,7 @@ static int parse_methods(struct parse *p, const json_t *json, struct scope *scop
         return -1;
     scope->n_methods = (uint8_t)json_array_size(json);
     scope->methods = arena_alloc(&p->policy->arena, scope->n_methods * sizeof(*scope->methods));
-    for (size_t i = 0; i < scope->n_methods; i++) {
-        parse_enter_at(p, i);
+    for (size_t i = 0; parse_at(p, json, i); i++) {
         struct str text = STR_NULL;
         char *method;
 
@@ -197,7 +197,6 @@ static int parse_methods(struct parse *p, const json_t *json, struct scope *scop
         for (char *c = method; *c; c++)
             *c = upper(*c);
         scope->methods[i] = method;
-        parse_leave(p);
     }
     return 0;
 }
@@ -321,10 +320,9 @@ static int parse_rules(struct parse *p, const json_t *json)
     if (room > POLICY_RULES_MAX)
         return parse_refuse(p, "are %zu with what presets stand for; at most %d are possible", room, POLICY_RULES_MAX);
     policy->rules = arena_alloc(&policy->arena, room * sizeof(*policy->rules));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; parse_at(p, json, i); i++) {
         const json_t *one = json_array_get(json, i);
         const struct preset *preset = parse_preset(one);
-        parse_enter_at(p, i);
         for (size_t k = 0; k == 0 || (preset && k < ARRAY_SIZE(preset->hosts) && preset->hosts[k]); k++) {
             struct rule *rule = &policy->rules[policy->n_rules];
             if (parse_rule(p, one, preset ? preset->hosts[k] : NULL, rule) < 0)
@@ -333,7 +331,6 @@ static int parse_rules(struct parse *p, const json_t *json)
                 parse_preset_ports(p, preset, &rule->scope);
             policy->n_rules++;
         }
-        parse_leave(p);
     }
     return 0;
 }
@@ -349,12 +346,9 @@ static int parse_injections(struct parse *p, const json_t *json)
     policy->injections = arena_alloc(&policy->arena, policy->n_injections * sizeof(*policy->injections));
     policy->placeholders =
         arena_alloc(&policy->arena, policy->n_injections * POLICY_HEADERS_MAX * sizeof(*policy->placeholders));
-    for (size_t i = 0; i < policy->n_injections; i++) {
-        parse_enter_at(p, i);
+    for (size_t i = 0; parse_at(p, json, i); i++)
         if (parse_injection(p, json_array_get(json, i), &policy->injections[i]) < 0)
             return -1;
-        parse_leave(p);
-    }
     return 0;
 }
 

@@ -23,8 +23,9 @@ int parse_refuse(struct parse *p, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The place becomes text only in an error, which ends the parsing, so nobody has to leave it after one. Names are
  * borrowed. */
 void parse_enter(struct parse *p, const char *name);
-void parse_enter_at(struct parse *p, size_t index);
 void parse_leave(struct parse *p);
+/* for (size_t i = 0; parse_at(p, array, i); i++): the place is that element, and behind the last what it was before. */
+bool parse_at(struct parse *p, const json_t *array, size_t index);
 
 int parse_check_object(struct parse *p, const json_t *object, const char *members); /* words */
 int parse_check_array(struct parse *p, const json_t *array, size_t min, size_t max);

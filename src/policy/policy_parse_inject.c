@@ -103,15 +103,13 @@ static int parse_places(struct parse *p, const json_t *json, struct policy_place
         return -1;
     placeholder->n_headers = json_array_size(json);
     placeholder->headers = list = arena_alloc(&p->policy->arena, placeholder->n_headers * sizeof(*list));
-    for (size_t i = 0; i < placeholder->n_headers; i++) {
+    for (size_t i = 0; parse_at(p, json, i); i++) {
         struct str name;
-        parse_enter_at(p, i);
         if (parse_string(p, json_array_get(json, i), &name) < 0)
             return -1;
         if (!parse_is_token(name) || name.n > POLICY_HEADER_NAME_MAX)
             return parse_refuse(p, "is not the name of a header");
         list[i] = in_lower_case(p, name);
-        parse_leave(p);
     }
     parse_leave(p);
     return 0;
@@ -129,9 +127,8 @@ static int parse_words(struct parse *p, const json_t *object, const char *member
     parse_enter(p, member);
     if (parse_check_array(p, json, 1, n) < 0)
         return -1;
-    for (size_t i = 0; i < json_array_size(json); i++) {
+    for (size_t i = 0; parse_at(p, json, i); i++) {
         size_t k = 0;
-        parse_enter_at(p, i);
         if (parse_string(p, json_array_get(json, i), &text) < 0)
             return -1;
         while (k < n && !str_eqc(text, words[k]))
@@ -139,7 +136,6 @@ static int parse_words(struct parse *p, const json_t *object, const char *member
         if (k == n || *ret_bits & (1u << k))
             return parse_refuse(p, "%s", k == n ? "is none of those that are known" : "is there twice");
         *ret_bits |= 1u << k;
-        parse_leave(p);
     }
     parse_leave(p);
     return 0;
@@ -201,12 +197,9 @@ static int parse_headers(struct parse *p, const json_t *json, struct injection *
         return -1;
     in->what.headers = list = arena_alloc(&p->policy->arena, json_array_size(json) * sizeof(*list));
     in->what.n_headers = json_array_size(json);
-    for (size_t i = 0; i < in->what.n_headers; i++) {
-        parse_enter_at(p, i);
+    for (size_t i = 0; parse_at(p, json, i); i++)
         if (parse_header(p, json_array_get(json, i), in, i, &list[i]) < 0)
             return -1;
-        parse_leave(p);
-    }
     parse_leave(p);
     return 0;
 }
@@ -219,12 +212,9 @@ static int parse_placeholders(struct parse *p, const json_t *json, struct inject
         return -1;
     in->what.placeholders = own;
     in->what.n_placeholders = json_array_size(json);
-    for (size_t i = 0; i < in->what.n_placeholders; i++) {
-        parse_enter_at(p, i);
+    for (size_t i = 0; parse_at(p, json, i); i++)
         if (parse_placeholder(p, json_array_get(json, i), in, i, &own[i]) < 0)
             return -1;
-        parse_leave(p);
-    }
     p->policy->n_placeholders += in->what.n_placeholders;
     parse_leave(p);
     return 0;

@@ -12,4 +12,3 @@ void proxy_error_port_closed(struct http_request *req, struct str sandbox_id, ui
 void proxy_error_internal_route(struct http_request *req, struct str path);                   /* 404 */
 void proxy_error_bad_target(struct http_request *req, const char *problem);                   /* 400, plain text */
 
-/* Does the client want a page? */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/range.h"
 
+#include <inttypes.h>
+
 int range_one(struct str spec, uint64_t size, struct range *ret_range)
 {
     struct str first, last = spec;
@@ -50,4 +52,12 @@ enum range_result range_parse(struct str value, uint64_t size, struct range ret_
     }
     *ret_n = n;
     return n ? RANGE_PART : RANGE_UNSATISFIABLE;
+}
+
+struct str range_content(struct arena *arena, const struct range *part, uint64_t size)
+{
+    if (!part)
+        return str_of(arena_printf(arena, "bytes */%" PRIu64, size));
+    return str_of(arena_printf(arena, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, part->offset,
+                               part->offset + part->length - 1, size));
 }

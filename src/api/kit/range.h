@@ -2,7 +2,7 @@
 /* The Range header. */
 #pragma once
 
-#include "base/str.h"
+#include "base/arena.h"
 
 enum { RANGES_MAX = 16 };
 
@@ -25,3 +25,6 @@ int range_one(struct str spec, uint64_t size, struct range *ret_range) WARN_UNUS
 /* value: p NULL when the header is absent. Of several ranges those that begin behind the end are left out. */
 enum range_result range_parse(struct str value, uint64_t size, struct range ret_ranges[static RANGES_MAX],
                               size_t *ret_n);
+
+/* Content-Range: of that part; NULL: of none, because it can't be. */
+struct str range_content(struct arena *arena, const struct range *part, uint64_t size);

@@ -24,7 +24,7 @@ struct upload_queue {
     struct list files;       /* the first is being written */
     struct file_call *write; /* of the first; NULL before it began */
     bool ready;              /* the core takes bytes */
-    bool eof_sent, failed, was_busy;
+    bool eof_sent, failed;
 };
 
 static void upload_free(struct queued_upload *u)

@@ -48,7 +48,7 @@ struct osb_command {
     uint64_t n_events, n_dropped; /* in all; of those that are not kept any more */
     uint32_t pid, exit_code;
     usec_t started, ended; /* real time */
-    bool is_background, is_ok, is_kept, by_bash, is_operation;
+    bool is_background, is_kept, by_bash, is_operation;
     char *content;                /* owned */
     char request[DIGEST_LEN + 1]; /* of one with an operation id: a digest of what was asked for */
     char error[128];
@@ -265,7 +265,6 @@ static void command_finish(struct osb_command *m, const char *value, const char 
         sse_error(&b, value, trace);
     else
         sse_complete(&b, clock_real() - m->started);
-    m->is_ok = !value;
     (void)snprintf(m->error, sizeof(m->error), "%s", value ? trace : "");
     stream_end(m, &b);
     command_ends(m);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Content of files on its way, at the pace of the slower side: downloads by ranges of bytes or of lines, uploads in
  * pairs of parts. */
+#include "api/kit/file_body.h"
 #include "api/kit/range.h"
 #include "api/kit/upload_queue.h"
 #include "api/opensandbox/handlers.h"
@@ -12,63 +13,53 @@ enum { PART_METADATA_MAX = 64 * 1024 };
 /* ---- downloads ---- */
 
 struct transfer_download {
+    struct file_body f;
     struct str path;
     uint64_t from, length, line, first, last; /* lines are counted from 1; first 0: bytes */
     bool is_range;
 };
 
-static void download_data(void *ctx, struct str bytes)
+/* Lines, joined by \n: the break stands before each but the first. */
+static void download_lines(void *ctx, struct str bytes)
 {
-    struct call *c = ctx;
-    struct transfer_download *d = c->state;
-    if (!d->first) {
-        (void)http_response_write(c->req, bytes);
-    } else {
-        /* Lines, joined by \n: the break stands before each but the first. */
-        for (size_t i = 0, from = 0; i <= bytes.n; i++) {
-            bool is_break = i < bytes.n && bytes.p[i] == '\n', is_in = d->line >= d->first && d->line <= d->last;
-            if (i < bytes.n && !is_break)
-                continue;
-            size_t n = i - from - (is_break && i > from && bytes.p[i - 1] == '\r');
-            if (is_in && n)
-                (void)http_response_write(c->req, str_n(bytes.p + from, n));
-            if (is_break && is_in && d->line < d->last)
-                (void)http_response_write(c->req, STR("\n"));
-            d->line += is_break;
-            from = i + 1;
-        }
+    struct transfer_download *d = container_of(ctx, struct transfer_download, f);
+    struct call *c = d->f.call;
+    for (size_t i = 0, from = 0; i <= bytes.n; i++) {
+        bool is_break = i < bytes.n && bytes.p[i] == '\n', is_in = d->line >= d->first && d->line <= d->last;
+        if (i < bytes.n && !is_break)
+            continue;
+        size_t n = i - from - (is_break && i > from && bytes.p[i - 1] == '\r');
+        if (is_in && n)
+            (void)http_response_write(c->req, str_n(bytes.p + from, n));
+        if (is_break && is_in && d->line < d->last)
+            (void)http_response_write(c->req, STR("\n"));
+        d->line += is_break;
+        from = i + 1;
     }
     call_paced(c, bytes.n);
 }
 
-static void download_end(void *ctx, const struct err *err)
+static void download_open(struct file_body *f, const struct file_entry *entry UNUSED)
 {
-    struct call *c = ctx;
-    c->file = NULL;
-    if (err && !http_response_begun(c->req))
-        call_fail_err(c, err);
-    else if (err)
-        http_abort(c->req);
-    else
-        call_end(c);
+    const struct transfer_download *d = container_of(f, struct transfer_download, f);
+    const struct http_header headers[] = {
+        HTTP_HEADER_STR("content-type", d->first ? STR("text/plain; charset=utf-8") : STR("application/octet-stream")),
+        HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
+    (void)http_response_begin(f->call->req, d->is_range ? 206 : 200, headers, ARRAY_SIZE(headers),
+                              d->first ? -1 : (int64_t)d->length);
 }
 
 static void download_read(struct call *c)
 {
-    static const struct file_read_ops ops = {.on_data = download_data, .on_end = download_end};
-    const struct transfer_download *d = c->state;
-    const struct http_header headers[] = {
-        HTTP_HEADER_STR("content-type", d->first ? STR("text/plain; charset=utf-8") : STR("application/octet-stream")),
-        HTTP_HEADER("content-disposition", "attachment"), HTTP_HEADER("accept-ranges", "bytes")};
-    if (call_ok(c,
-                file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length, &ops, c, &c->file, &c->err)))
-        (void)http_response_begin(c->req, d->is_range ? 206 : 200, headers, ARRAY_SIZE(headers),
-                                  d->first ? -1 : (int64_t)d->length);
+    static const struct file_read_ops lines = {file_body_opened, download_lines, file_body_end};
+    struct transfer_download *d = c->state;
+    d->f.open = download_open;
+    file_body_begun(&d->f, file_read(c->sandbox, &c->actor, STR("root"), d->path, d->from, d->length,
+                                     FILE_BODY(&d->f, d->first ? &lines : &file_body_out)));
 }
 
 static void download_found(struct call *c, const struct file_entry *e)
 {
-    struct arena *a = http_arena(c->req);
     struct transfer_download *d = c->state;
     struct str range = d->first ? STR_NULL : http_header_get(c->req, "range"); /* of several the first */
     struct range part;
@@ -80,20 +71,15 @@ static void download_found(struct call *c, const struct file_entry *e)
     d->is_range = range.n;
     if (range.n && (!e->size || !str_starts(range, STR("bytes=")) ||
                     range_one(str_trim(str_before(str_sub(range, 6), ',')), e->size, &part) <= 0)) {
-        http_add_header(c->req, STR("content-range"),
-                        str_of(arena_printf(a, "bytes */%llu", (unsigned long long)e->size)));
+        http_add_header(c->req, STR("content-range"), range_content(http_arena(c->req), NULL, e->size));
         call_fail(c, 416, "the range is not satisfiable");
         return;
     }
     if (range.n) {
         d->from = part.offset;
         d->length = part.length;
-        http_add_header(
-            c->req, STR("content-range"),
-            str_of(arena_printf(a, "bytes %llu-%llu/%llu", (unsigned long long)d->from,
-                                (unsigned long long)(d->from + d->length - 1), (unsigned long long)e->size)));
+        http_add_header(c->req, STR("content-range"), range_content(http_arena(c->req), &part, e->size));
     }
-    call_pace(c, NULL);
     call_step(c, download_read);
 }
 
@@ -101,6 +87,7 @@ void transfer_download(struct call *c)
 {
     struct transfer_download *d = call_state(c, sizeof(*d), NULL);
     uint64_t first, count;
+    file_body_init(&d->f, c, 0);
     d->line = 1;
     if (call_query_u64(c, "offset", &first) < 0 || call_query_u64(c, "limit", &count) < 0)
         return;

@@ -326,20 +326,6 @@ void http_proxy_writable(struct http_proxy *p)
 
 /* ---- the request upstream ---- */
 
-static bool is_added(const struct http_proxy_options *o, struct str name)
-{
-    for (size_t i = 0; i < o->n_headers; i++) {
-        if (str_eq_nocase(o->headers[i].name, name))
-            return true;
-    }
-    return false;
-}
-
-static bool is_dropped(const struct http_proxy_options *o, struct str name)
-{
-    return proxy_names(o->drop, name) || is_added(o, name);
-}
-
 static bool is_rewritten(const struct http_proxy_options *o, struct str name)
 {
     return http_list_has(STR("host,content-length,expect"), name) ||
@@ -376,13 +362,8 @@ static int proxy_append_request(struct http_proxy *p, const struct http_proxy_op
         http_append_field(b, STR("x-forwarded-host"), host);
     for (size_t i = 0; i < n; i++) {
         struct str name = headers[i].name;
-        if (!is_rewritten(o, name) && !is_dropped(o, name) && !fields_is_hop_by_hop(headers, n, name))
+        if (!is_rewritten(o, name) && !proxy_names(o->drop, name) && !fields_is_hop_by_hop(headers, n, name))
             http_append_field(b, name, headers[i].value);
-    }
-    for (size_t i = 0; i < o->n_headers; i++) {
-        if (!http_is_token(o->headers[i].name) || !http_is_field_value(o->headers[i].value))
-            return -EINVAL;
-        http_append_field(b, o->headers[i].name, o->headers[i].value);
     }
     if (http_content_length(req) > 0 || (http_content_length(req) == 0 && http_header_get(req, "content-length").p))
         buf_printf(b, "content-length: %lld\r\n", (long long)http_content_length(req));

@@ -34,10 +34,8 @@ struct http_upstream_ops {
 enum { HTTP_PROXY_HIGH = 256 * 1024 };
 
 struct http_proxy_options {
-    struct str target; /* p NULL: as the client sent it */
-    struct str host;   /* replaces Host, the original goes to X-Forwarded-Host; p NULL: as the client sent it */
-    const struct http_header *headers; /* added, replacing the client's of the same name; may be NULL */
-    size_t n_headers;
+    struct str target;       /* p NULL: as the client sent it */
+    struct str host;         /* replaces Host, the original goes to X-Forwarded-Host; p NULL: as the client sent it */
     const char *const *drop; /* names of request headers not passed on (keys, routing), NULL-terminated; may be NULL */
     const char *const *hide; /* likewise of the answer's; has to last as long as the relay */
     /*
@@ -53,7 +51,7 @@ struct http_proxy_options {
 /*
  * Takes over the request: its body, its on_close and on_drain, its response. Before any of these were used. The
  * options' other strings are only used during the call, the callbacks until the end. -EINVAL when the request can't be
- * relayed (malformed target or headers); nothing was taken over then.
+ * relayed (a malformed target); nothing was taken over then.
  */
 int http_proxy_start(struct http_request *req, const struct http_upstream_ops *ops, void *upstream,
                      const struct http_proxy_options *options, struct http_proxy **ret_proxy) WARN_UNUSED;

@@ -12,6 +12,7 @@
 #include "api/e2b/envd/download_head.h"
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/files_call.h"
+#include "api/kit/file_body.h"
 #include "api/kit/range.h"
 #include "base/id.h"
 #include "http/gzip.h"
@@ -33,15 +34,16 @@ struct download {
     struct range parts[RANGES_MAX];
     size_t n_parts, part; /* n_parts 0: all of it. part: the next one */
     char boundary[BOUNDARY + 1];
-    char sniffed[SNIFF];
-    size_t n_sniffed;
+    struct file_body sniffed; /* its first bytes */
     bool conditional, followed, length_known, head_sent;
     struct str target; /* of the link that it is, once followed */
 };
 
 static void envd_download_cleanup(struct call *c)
 {
-    gzip_free(((struct download *)c->state)->gzip);
+    struct download *d = c->state;
+    gzip_free(d->gzip);
+    file_body_fini(&d->sniffed);
 }
 
 static void envd_download_finish(struct call *c)
@@ -65,18 +67,12 @@ static void take_entry(struct call *c, const struct file_entry *entry)
     d->size = entry->is_link ? 0 : entry->size; /* a link's own size says nothing */
 }
 
-static void format_range(const struct download *d, size_t part, char *ret_text, size_t size)
-{
-    const struct range *p = &d->parts[part];
-    snprintf(ret_text, size, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, p->offset, p->offset + p->length - 1, d->size);
-}
-
 static void send_head(struct call *c, struct str first)
 {
     AUTO_BUF struct buf disposition = BUF_INIT(16384);
     struct download *d = c->state;
     struct http_header headers[HEADERS_MAX];
-    char modified[HTTP_DATE_MAX], range[96], multipart[96];
+    char modified[HTTP_DATE_MAX], multipart[96];
     bool gzip;
     size_t n = 0;
     if (!d->type)
@@ -103,10 +99,8 @@ static void send_head(struct call *c, struct str first)
     } else {
         headers[n++] = HTTP_HEADER("accept-ranges", "bytes");
         headers[n++] = HTTP_HEADER_STR("last-modified", str_of(modified));
-        if (d->n_parts == 1) {
-            format_range(d, 0, range, sizeof(range));
-            headers[n++] = HTTP_HEADER_STR("content-range", str_of(range));
-        }
+        if (d->n_parts == 1)
+            headers[n++] = HTTP_HEADER_STR("content-range", range_content(http_arena(c->req), d->parts, d->size));
     }
     d->head_sent = true;
     http_response_begin(c->req, d->n_parts ? 206 : 200, headers, n,
@@ -228,7 +222,6 @@ static void read_part(struct call *c)
 {
     AUTO_BUF struct buf head = BUF_INIT(512);
     struct download *d = c->state;
-    char range[96];
     if (d->part == d->n_parts) {
         buf_printf(&head, "\r\n--%s--\r\n", d->boundary);
         http_response_write(c->req, buf_str(&head));
@@ -236,9 +229,9 @@ static void read_part(struct call *c)
         return;
     }
     if (d->n_parts > 1) {
-        format_range(d, d->part, range, sizeof(range));
-        buf_printf(&head, "%s--%s\r\nContent-Range: %s\r\nContent-Type: %s\r\n\r\n", d->part ? "\r\n" : "", d->boundary,
-                   range, d->type->name);
+        struct str range = range_content(http_arena(c->req), &d->parts[d->part], d->size);
+        buf_printf(&head, "%s--%s\r\nContent-Range: %.*s\r\nContent-Type: %s\r\n\r\n", d->part ? "\r\n" : "",
+                   d->boundary, STR_ARG(range), d->type->name);
         if (!d->head_sent)
             send_head(c, STR(""));
         http_response_write(c->req, buf_str(&head));
@@ -264,37 +257,26 @@ static void envd_download_answer(struct call *c)
     }
 }
 
-static void on_sniffed(void *ctx, struct str bytes)
+static void on_sniffed(struct file_body *f, const struct file_entry *entry UNUSED, const struct err *err)
 {
-    struct call *c = ctx;
-    struct download *d = c->state;
-    size_t n = MIN(bytes.n, sizeof(d->sniffed) - d->n_sniffed);
-    memcpy(d->sniffed + d->n_sniffed, bytes.p, n);
-    d->n_sniffed += n;
-    file_read_ack(c->file, bytes.n);
-}
-
-static void on_sniff_end(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-    struct download *d = c->state;
-    c->file = NULL;
+    struct call *c = f->call;
     if (c->answered)
         return;
     if (err) {
         call_fail_err(c, err);
         return;
     }
-    d->type = content_type_by_bytes(str_n(d->sniffed, d->n_sniffed));
+    ((struct download *)c->state)->type = content_type_by_bytes(buf_str(&f->b));
     envd_download_answer(c);
 }
 
 static void sniff(struct call *c)
 {
-    static const struct file_read_ops sniff_ops = {.on_data = on_sniffed, .on_end = on_sniff_end};
     struct download *d = c->state;
-    call_ok(c, file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0, SNIFF,
-                         &sniff_ops, c, &c->file, &c->err));
+    file_body_init(&d->sniffed, c, SNIFF);
+    d->sniffed.done = on_sniffed;
+    file_body_begun(&d->sniffed, file_read(c->sandbox, &c->actor, c->user, d->query.path.p ? d->query.path : STR(""), 0,
+                                           SNIFF, FILE_BODY(&d->sniffed, &file_body_text)));
 }
 
 /* ---- requests that need to know the file first: ranges, conditions, HEAD ---- */
@@ -319,10 +301,8 @@ static bool range_applies(struct call *c)
 
 static void answer_unsatisfiable(struct call *c)
 {
-    struct download *d = c->state;
-    char range[48];
-    snprintf(range, sizeof(range), "bytes */%" PRIu64, d->size);
-    http_add_header(c->req, STR("content-range"), str_of(range));
+    const struct download *d = c->state;
+    http_add_header(c->req, STR("content-range"), range_content(http_arena(c->req), NULL, d->size));
     call_respond(c, 416, "text/plain; charset=utf-8", STR("invalid range: failed to overlap\n"));
 }
 

@@ -329,10 +329,10 @@ def test_who_asks_for_contexts_waits_until_they_are_known(service, box):
 
 def test_a_cell_of_a_worker_before_ends(service, box):
     connection = box.connection()
-    connection.request("POST", "/execute", json.dumps({"code": "kept = 11\nprint('on')\nwhile True: pass"}), {"Content-Type": "application/json", **box.headers})
+    connection.request("POST", "/execute", json.dumps({"code": "kept = 11\nprint('on')\nwhile True: print('x' * 5000)"}), {"Content-Type": "application/json", **box.headers})
     answer = connection.getresponse()
     assert any(b"on\\n" in line for line in iter(answer.readline, b""))
-    another_worker(service)
+    another_worker(service) # within a frame
     connection.close()
     assert box.text("kept") == "11"
 

@@ -36,6 +36,7 @@ struct code_context {
     uint32_t pid;
     bool is_ready, is_default;
     bool restarts, removed; /* its runner is on its way out, for this reason */
+    bool is_cut;            /* it was taken over: what it says may begin within a frame */
     struct buf rest;        /* a frame that has begun */
     struct charge charge;   /* of a large one */
     char carry[2][4];       /* of STDOUT and STDERR: a character that has begun */

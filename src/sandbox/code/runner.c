@@ -45,7 +45,7 @@ void context_over(struct code_context *x, const struct err *why)
     loop_alarm_clear(x->code->sb->core->loop, &x->again);
     buf_fini(&x->rest);
     charge_release(&x->charge);
-    x->is_ready = x->restarts = false;
+    x->is_ready = x->restarts = x->is_cut = false;
     x->pid = 0;
     x->n_carry[0] = x->n_carry[1] = x->unacked = 0;
     (void)snprintf(message, sizeof(message),
@@ -215,6 +215,26 @@ static int context_hold(struct code_context *x, struct err *err)
     return charge_memory(&x->charge, 2 * held - x->charge.bytes, err); /* a buffer doubles */
 }
 
+/* What comes before the end of the cell of nothing, whose number nobody can guess, was said to a worker before. */
+static int context_join(struct code_context *x, struct str bytes)
+{
+    AUTO_BUF struct buf end = BUF_INIT(16);
+    wire_put_u32(&end, 8);
+    wire_put_u8(&end, CODE_FRAME_END);
+    wire_put_u64(&end, LIST_FIRST(struct code_cell, &x->cells, node)->number);
+    if (buf_append_str(&x->rest, bytes) < 0)
+        return -ENOMEM;
+    const char *begin = buf_data(&x->rest), *at = memmem(begin, buf_len(&x->rest), buf_data(&end), buf_len(&end));
+    if (!at) {
+        buf_consume(&x->rest, buf_len(&x->rest) - MIN(buf_len(&x->rest), buf_len(&end) - 1));
+        return 0;
+    }
+    AUTO_BUF struct buf said = x->rest;
+    buf_init(&x->rest, CODE_FRAME_MAX + 8);
+    x->is_cut = false;
+    return code_frames_feed(&x->rest, str_sub(buf_str(&said), (size_t)(at - begin)), runner_says, x);
+}
+
 static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes)
 {
     struct code_context *x = ctx;
@@ -225,7 +245,7 @@ static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes
         for (size_t i = 0; i < n; i++)
             x->said[i] = s.p[s.n - n + i] >= ' ' && s.p[s.n - n + i] <= '~' ? s.p[s.n - n + i] : ' ';
         x->said[n] = 0;
-    } else if (code_frames_feed(&x->rest, bytes, runner_says, x) < 0) {
+    } else if ((x->is_cut ? context_join(x, bytes) : code_frames_feed(&x->rest, bytes, runner_says, x)) < 0) {
         (void)snprintf(x->said, sizeof(x->said), "it said what no runner says");
         buf_fini(&x->rest);
         context_signal(x, SIGKILL);
@@ -280,7 +300,7 @@ void code_adopt(struct code *code)
             x->is_default = id.n == ID_UUID_LEN;
         }
         x->pid = p->pid;
-        x->is_ready = true;
+        x->is_ready = x->is_cut = true;
         x->follow = process_follow(p, &runner_ops, x);
         cell_probe(x);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DIAL: a connection to a port inside, as bytes both ways. Either side may end its half first. */
+/* DIAL: a connection to a port inside, as bytes both ways, either side of which may end its half first; or only the
+ * wait until somebody listens there. */
 #include "agent/agent.h"
 #include "agent/verb.h"
 
@@ -8,14 +9,14 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { CONNECT_TIMEOUT = 5 * 1000 * 1000 };
+enum { CONNECT_TIMEOUT = 5 * 1000 * 1000, CONNECT_AGAIN = 50 * 1000 };
 
 struct dial {
     struct agent_stream stream;
     struct loop_io io;
-    struct loop_timer timer; /* bounds the connecting */
+    struct loop_timer timer; /* bounds the connecting; awaits: until it is tried again */
     uint16_t port;
-    bool v6, connected;
+    bool awaits, v6, connected;
     bool wants_in;  /* epoll shall say when the port has sent something */
     bool in_ended;  /* the port sends no more */
     bool out_ended; /* the port gets no more: half-closed, or it does not listen any more */
@@ -63,7 +64,7 @@ static int start_connect(struct dial *d)
     return loop_set(dial_loop(d), &d->io, EPOLLOUT);
 }
 
-/* This address is not it: the next one, or the end. */
+/* This address is not it: the next one, or the end, or all of it again later. */
 static void connect_failed(struct dial *d, int errnum)
 {
     loop_close(dial_loop(d), &d->io);
@@ -74,13 +75,29 @@ static void connect_failed(struct dial *d, int errnum)
             return;
         loop_close(dial_loop(d), &d->io);
     }
-    stream_failf(&d->stream, ERR_UNAVAILABLE, "error connecting to port %u: %s", d->port, errno_text(errnum));
+    if (d->awaits)
+        loop_timer_set(dial_loop(d), &d->timer, CONNECT_AGAIN);
+    else
+        stream_failf(&d->stream, ERR_UNAVAILABLE, "error connecting to port %u: %s", d->port, errno_text(errnum));
 }
 
-static void connect_timed_out(struct loop_timer *t)
+static void dial_begin(struct dial *d)
+{
+    d->v6 = false;
+    loop_timer_set(dial_loop(d), &d->timer, CONNECT_TIMEOUT);
+    int e = start_connect(d);
+    if (e < 0)
+        connect_failed(d, -e);
+}
+
+static void dial_timer(struct loop_timer *t)
 {
     struct dial *d = container_of(t, struct dial, timer);
-    stream_failf(&d->stream, ERR_UNAVAILABLE, "error connecting to port %u: %s", d->port, errno_text(ETIMEDOUT));
+    loop_close(dial_loop(d), &d->io);
+    if (d->awaits)
+        dial_begin(d);
+    else
+        stream_failf(&d->stream, ERR_UNAVAILABLE, "error connecting to port %u: %s", d->port, errno_text(ETIMEDOUT));
 }
 
 /* The host's bytes to the socket. */
@@ -124,6 +141,10 @@ static void dial_ready(struct loop_io *io, uint32_t events)
             return;
         }
         loop_timer_clear(&d->timer);
+        if (d->awaits) {
+            stream_end(&d->stream);
+            return;
+        }
         d->connected = d->wants_in = true;
         stream_reply(&d->stream);
         write_out(d); /* the host may have said all that it has to say */
@@ -141,8 +162,9 @@ static void dial_open(struct agent_stream *s, struct wire_reader *r)
     struct dial *d = dial_of(s);
     d->io = LOOP_IO(dial_ready);
     d->port = wire_get_u16(r);
+    d->awaits = r->n && wire_get_u8(r) == WIRE_DIAL_AWAIT;
     buf_init(&d->out, WIRE_WINDOW);
-    loop_timer_init(&d->timer, connect_timed_out);
+    loop_timer_init(&d->timer, dial_timer);
     if (!wire_done(r) || d->port == 0) {
         stream_malformed(s);
         return;
@@ -151,10 +173,7 @@ static void dial_open(struct agent_stream *s, struct wire_reader *r)
         stream_failf(s, ERR_UNAVAILABLE, "port %u is for programs inside alone", d->port);
         return;
     }
-    loop_timer_set(dial_loop(d), &d->timer, CONNECT_TIMEOUT);
-    int e = start_connect(d);
-    if (e < 0)
-        connect_failed(d, -e);
+    dial_begin(d);
 }
 
 static void dial_data(struct agent_stream *s, struct str bytes)

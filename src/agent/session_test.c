@@ -342,6 +342,27 @@ static uint32_t open_dial(uint16_t port)
     return rig_open(&rig, b);
 }
 
+static void test_dial_awaits_who_listens(void **state)
+{
+    (void)state;
+    uint16_t port = 0;
+    int sock = listener(AF_INET, &port);
+    (void)close(sock); /* nobody has this one */
+    struct buf *b = rig_request(WIRE_DIAL);
+    wire_put_u16(b, port);
+    wire_put_u8(b, WIRE_DIAL_AWAIT);
+    uint32_t id = rig_open(&rig, b);
+    char refused[64];
+    (void)snprintf(refused, sizeof(refused), "error connecting to port %u: connection refused", port);
+    rig_expect_end(&rig, open_dial(port), ERR_UNAVAILABLE, refused);
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(sock, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    assert_int_equal(listen(sock, 5), 0);
+    rig_expect_end(&rig, id, ERR_OK, "");
+    (void)close(sock);
+}
+
 static void expect_data(uint32_t id, const char *want)
 {
     AUTO_BUF struct buf have = BUF_INIT(1 << 20);
@@ -502,6 +523,7 @@ int main(void)
         TEST(test_first_come_first_served),
         TEST(test_talkers_take_turns),
         TEST(test_dial),
+        TEST(test_dial_awaits_who_listens),
         TEST(test_dial_back_pressure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,23 +46,19 @@ static void nest_ready(void *ctx UNUSED)
 {
 }
 
-static void nest_broken(void *ctx, bool violation UNUSED, const struct err *err UNUSED)
+void nest_end(struct sandbox *nest)
 {
-    struct sandbox *nest = ctx;
     nest_gone(nest);
-    nest->closing = TAKE_PTR(nest->session);
-    session_close(nest->closing, &nest_why);
-}
-
-static void nest_drop(struct sandbox *nest)
-{
-    struct session *s = nest->session ? TAKE_PTR(nest->session) : nest->closing;
-    nest->info.state = SANDBOX_ENDED;
-    if (s) {
-        session_drop(s, &nest_why);
-        nest_closed(nest);
+    if (nest->session) {
+        nest->closing = TAKE_PTR(nest->session);
+        session_close(nest->closing, &nest_why);
     }
     sandbox_unref(nest);
+}
+
+static void nest_broken(void *ctx, bool violation UNUSED, const struct err *err UNUSED)
+{
+    nest_end(sandbox_ref(ctx));
 }
 
 /* ---- making one ---- */
@@ -88,8 +84,10 @@ static void nest_made(void *ctx, const union sup_message *answer, int fd, const 
     if (!nest->core->closing)
         action_observe(nest, nest->create_seq, EVENT_SANDBOX_NESTED, EVENT_OBSERVED_HOST, event_data_end(&d));
     n.done(n.ctx, err ? NULL : nest, err);
-    if (err)
-        nest_drop(nest);
+    if (err) {
+        nest->info.state = SANDBOX_ENDED;
+        nest_end(nest);
+    }
 }
 
 static bool nest_path(struct str path, char to[static SUP_NEST_PATH_MAX])
@@ -191,10 +189,4 @@ int nest_make(struct sandbox *sb, const struct actor *actor, const struct nest_s
     (void)fd_close(n->fd);
     mem_free(n);
     return -1;
-}
-
-void nest_end(struct sandbox *nest)
-{
-    nest_gone(nest);
-    nest_drop(nest);
 }

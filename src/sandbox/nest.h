@@ -41,4 +41,4 @@ int nest_check(const struct sandbox *sb, const struct nest_spec *spec, struct er
 /* done gets a reference, or NULL. ERR_UNIMPLEMENTED: the sandbox's tier has none. */
 int nest_make(struct sandbox *sb, const struct actor *actor, const struct nest_spec *spec, sandbox_fn done, void *ctx,
               struct err *err) WARN_UNUSED;
-void nest_end(struct sandbox *nest); /* takes the reference; not from within a callback of the nest's exec or files */
+void nest_end(struct sandbox *nest); /* takes the reference; what runs in it ends in a later turn */

@@ -3,19 +3,17 @@
  * Theory of operation
  *
  *  1. What a service is, is JSON that never changes: it is the sandbox's row, what forks inherit, and what is told.
- *     Where it is, is enum service_state; moves are in the functions service_begin(), service_ready() and
- *     service_ends().
- *  2. A start makes the nest, starts the program in it, and tries each port, then the ready command, until
- *     SERVICE_READY_MS are over. Where that fails, a new service is forgotten, one of before has exited.
- *  3. A nest isn't ended within a callback of its own: `turn` does that, as all that follows such a callback.
- *  4. The first start is the client's action, with the client's name and rights; later ones, on the same words, are our
+ *     Where it is, is enum service_state; moves are in service_begin(), service_ready(), service_ends() and
+ *     services_stop().
+ *  2. A start makes the nest, starts the program in it, waits for each port in turn, then for the ready command, each
+ *     SERVICE_READY_MS at most, in which the sandbox runs. The waiting is the agent's and a shell's. Where that fails, a
+ *     new service is forgotten, one of before has exited.
+ *  3. The first start is the client's action, with the client's name and rights; later ones, on the same words, are our
  *     own.
  */
 #include "sandbox/service.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec.h"
-#include "sandbox/files/files.h"
 #include "sandbox/nest.h"
 #include "sandbox/network/network_life.h"
 #include "sandbox/object.h"
@@ -25,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SERVICE_READY_MS = 60000, SERVICE_AGAIN_MS = 50, SERVICE_AGAIN_MOST_MS = 1000, SERVICE_SAID_MAX = 200 };
+enum { SERVICE_READY_MS = 60000, SERVICE_SAID_MAX = 200, SERVICE_ARGS_MAX = 64 };
 #define SERVICE_STOPS "its sandbox has ended or was paused"
 
 enum service_state { SERVICE_STOPPED, SERVICE_STARTING, SERVICE_RUNNING, SERVICE_EXITED };
@@ -36,21 +34,17 @@ struct sandbox_service {
     json_t *spec; /* owned */
     enum service_state state;
     bool is_making;       /* its nest; until then it stays */
-    bool has_code;        /* its program ended by itself */
     struct sandbox *nest; /* owned */
-    struct actor actor;   /* of the first start; its strings are in the arena */
-    struct arena arena;
-    struct follow *run, *try;
-    struct file_call *dial;
+    struct follow *run, *ready;
     struct ca_install *trust;
-    size_t n_open; /* of its ports, as found so far */
-    unsigned tries;
-    usec_t until; /* monotonic */
-    struct loop_alarm turn;
-    int code;
+    struct stream *dial;             /* the port that is waited for */
+    size_t n_open;                   /* of its ports */
+    int code;                        /* its program ended by itself; or -1 */
     char said[SERVICE_SAID_MAX + 1]; /* the last of it; once it has exited, why */
     service_fn done;                 /* of a new one */
     void *ctx;
+    struct actor actor; /* the same; its strings are in the arena */
+    struct arena arena;
 };
 
 static const struct actor service_actor = {.name = "services", .is_own = true, .who.view = TENANT_ANY};
@@ -66,87 +60,63 @@ static struct list *services_of(const struct sandbox *sb)
     return (struct list *)(uintptr_t)&sb->services;
 }
 
+/* ---- its end ---- */
+
+static void service_let_go(struct sandbox_service *s)
+{
+    exec_close(TAKE_PTR(s->run));
+    exec_close(TAKE_PTR(s->ready));
+    stream_close(TAKE_PTR(s->dial));
+    ca_install_cancel(TAKE_PTR(s->trust));
+    if (s->nest)
+        nest_end(TAKE_PTR(s->nest));
+}
+
 static void service_free(struct sandbox_service *s)
 {
-    assert(!s->nest && !s->is_making);
+    service_let_go(s);
+    assert(!s->is_making);
     list_remove(&s->node);
-    loop_alarm_clear(s->sb->core->loop, &s->turn);
     json_decref(s->spec);
     arena_fini(&s->arena);
     mem_free(s);
 }
 
-/* ---- ends ---- */
-
-static void service_let_go(struct sandbox_service *s)
-{
-    exec_close(TAKE_PTR(s->run));
-    exec_close(TAKE_PTR(s->try));
-    if (s->dial)
-        file_call_cancel(TAKE_PTR(s->dial));
-    ca_install_cancel(TAKE_PTR(s->trust));
-    loop_alarm_clear(s->sb->core->loop, &s->turn);
-    if (s->nest)
-        nest_end(TAKE_PTR(s->nest));
-}
-
-static void service_tell_failure(struct sandbox_service *s)
-{
-    service_fn done = TAKE_PTR(s->done);
-    struct err err;
-    (void)err_set(&err, ERR_FAILED_PRECONDITION, "service '%s': %s", service_text(s, "name"), s->said);
-    done(s->ctx, NULL, &err);
-}
-
-static void service_is_over(struct loop_alarm *alarm)
-{
-    struct sandbox_service *s = container_of(alarm, struct sandbox_service, turn);
-    service_let_go(s);
-    if (!s->done)
-        return;
-    service_tell_failure(s);
-    service_free(s);
-}
-
-/* why NULL: what it said last is all that is known. */
+/* A new one is gone behind it. */
 static void service_ends(struct sandbox_service *s, enum service_state state, const char *why)
 {
-    if (why)
-        (void)snprintf(s->said, sizeof(s->said), "%s", why);
+    service_fn done = TAKE_PTR(s->done);
+    void *ctx = s->ctx;
+    struct err err;
+    service_let_go(s);
     s->state = state;
-    if (!s->sb->core->closing)
-        loop_alarm_set(s->sb->core->loop, &s->turn, clock_mono(), service_is_over);
-    else if (s->done)
-        service_tell_failure(s);
+    (void)snprintf(s->said, sizeof(s->said), "%s", why);
+    if (!done)
+        return;
+    (void)err_set(&err, ERR_FAILED_PRECONDITION, "service '%s': %s", service_text(s, "name"), why);
+    service_free(s);
+    done(ctx, NULL, &err);
 }
 
-static void service_remember(struct sandbox_service *s, struct str bytes)
+/* what, and what it said last. */
+static void service_exits(struct sandbox_service *s, const char *what)
 {
-    size_t have = strlen(s->said);
-    if (bytes.n > SERVICE_SAID_MAX)
-        bytes = str_sub(bytes, bytes.n - SERVICE_SAID_MAX);
-    size_t keep = MIN(have, SERVICE_SAID_MAX - bytes.n);
-    memmove(s->said, s->said + have - keep, keep);
-    for (size_t i = 0; i < bytes.n; i++)
-        s->said[keep + i] = bytes.p[i] >= ' ' && bytes.p[i] <= '~' ? bytes.p[i] : ' ';
-    s->said[keep + bytes.n] = 0;
+    char why[SERVICE_SAID_MAX + 1];
+    (void)snprintf(why, sizeof(why), "%s%s%.120s", what, *s->said ? ": " : "", s->said);
+    service_ends(s, SERVICE_EXITED, why);
+}
+
+static void service_fails(struct sandbox_service *s, const struct err *err)
+{
+    if (err->code == ERR_DEADLINE_EXCEEDED)
+        service_exits(s, "it was not ready within 60 s");
+    else
+        service_ends(s, SERVICE_EXITED, err->msg);
 }
 
 /* ---- is it ready? ---- */
 
-static void service_look(struct loop_alarm *alarm);
-
-static void service_turn(struct sandbox_service *s, unsigned ms)
-{
-    if (s->state == SERVICE_STARTING)
-        loop_alarm_set(s->sb->core->loop, &s->turn, clock_mono() + ms * USEC_PER_MS, service_look);
-}
-
-static void service_look_again(struct sandbox_service *s)
-{
-    service_turn(s, MIN((unsigned)SERVICE_AGAIN_MS << MIN(s->tries, 5U), (unsigned)SERVICE_AGAIN_MOST_MS));
-    s->tries++;
-}
+static void service_look(struct sandbox_service *s);
 
 static void service_ready(struct sandbox_service *s)
 {
@@ -161,129 +131,107 @@ static void service_ready(struct sandbox_service *s)
     done(s->ctx, s, NULL);
 }
 
-static void service_dialled(void *ctx)
-{
-    struct sandbox_service *s = ctx;
-    s->n_open++;
-    service_turn(s, 0);
-}
-
-static void service_hears(void *ctx, struct str bytes UNUSED)
-{
-    (void)ctx; /* what it greets with is nobody's: the connection is closed in the next turn */
-}
-
-static void service_nothing(void *ctx UNUSED)
-{
-}
-
-static void service_undialled(void *ctx, const struct err *err UNUSED)
+static void service_dialled(void *ctx, struct str tail UNUSED, const struct err *err)
 {
     struct sandbox_service *s = ctx;
     s->dial = NULL;
-    if (!s->turn.slot)
-        service_look_again(s);
+    s->n_open++;
+    if (err)
+        service_fails(s, err);
+    else
+        service_look(s);
 }
 
-static void service_tried(void *ctx, const struct exec_exit *exit)
+static int service_dial(struct sandbox_service *s, uint16_t port, struct err *err)
+{
+    static const struct stream_ops ops = {.on_end = service_dialled};
+    struct buf *b = session_request(s->nest->session, WIRE_DIAL);
+    wire_put_u16(b, port);
+    wire_put_u8(b, WIRE_DIAL_AWAIT);
+    return stream_open(s->nest->session, b, &ops, s, SERVICE_READY_MS, &s->dial, err);
+}
+
+static void service_tried(void *ctx, const struct exec_exit *exit UNUSED)
 {
     struct sandbox_service *s = ctx;
-    s->try = NULL;
+    s->ready = NULL;
     if (exit->signaled || exit->code)
-        service_look_again(s);
-    else if (s->state == SERVICE_STARTING)
+        service_exits(s, "its ready command can't be tried");
+    else
         service_ready(s);
 }
 
-static void service_try_fails(void *ctx, const struct err *err UNUSED)
+static void service_try_fails(void *ctx, const struct err *err)
 {
     struct sandbox_service *s = ctx;
-    s->try = NULL;
-    service_look_again(s);
+    s->ready = NULL;
+    service_fails(s, err);
 }
 
 static void service_try_says(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct sandbox_service *s = ctx;
-    service_remember(s, bytes);
-    exec_ack(s->try, bytes.n);
+    exec_remember(s->said, sizeof(s->said), bytes);
+    exec_ack(s->ready, bytes.n);
 }
 
-static int service_try(struct sandbox_service *s, const char *ready, uint64_t left_ms, struct err *err)
+static int service_try(struct sandbox_service *s, const char *ready, struct err *err)
 {
     static const struct exec_ops ops = {
         .on_output = service_try_says, .on_exit = service_tried, .on_error = service_try_fails};
-    const struct str args[] = {STR("-c"), str_of(ready)};
+    const struct str args[] = {
+        STR("-c"),
+        STR("set -- 0.05 0.1 0.2 0.5 1; until /bin/sh -c \"$0\"; do sleep $1 || sleep 1 || exit; "
+            "[ $# = 1 ] || shift; done"),
+        str_of(ready)};
     const struct exec_spec spec = {
-        .cmd = STR("/bin/sh"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = left_ms};
-    return exec_start(s->nest, &service_actor, &spec, &ops, s, &s->try, err);
+        .cmd = STR("/bin/sh"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = SERVICE_READY_MS};
+    return exec_start(s->nest, &service_actor, &spec, &ops, s, &s->ready, err);
 }
 
-static void service_look(struct loop_alarm *alarm)
+/* What is next. */
+static void service_look(struct sandbox_service *s)
 {
-    static const struct dial_ops dial = {.on_open = service_dialled,
-                                         .on_data = service_hears,
-                                         .on_writable = service_nothing,
-                                         .on_eof = service_nothing,
-                                         .on_end = service_undialled};
-    struct sandbox_service *s = container_of(alarm, struct sandbox_service, turn);
     const json_t *ports = json_object_get(s->spec, "ports");
     const char *ready = service_text(s, "ready");
-    usec_t now = clock_mono();
     struct err err;
-    if (s->dial)
-        file_call_cancel(TAKE_PTR(s->dial));
-    if (s->sb->info.state != SANDBOX_RUNNING) { /* paused with its memory */
-        s->until = now + SERVICE_READY_MS * USEC_PER_MS;
-        service_look_again(s);
-        return;
-    }
-    if (now >= s->until) {
-        char why[SERVICE_SAID_MAX];
-        (void)snprintf(why, sizeof(why), "it was not ready within %d s%s%.120s", SERVICE_READY_MS / 1000,
-                       *s->said ? ": " : "", s->said);
-        service_ends(s, SERVICE_EXITED, why);
-        return;
-    }
     int r = 0;
     if (s->n_open < json_array_size(ports))
-        r = dial_open(s->nest, &service_actor, (uint16_t)json_integer_value(json_array_get(ports, s->n_open)), &dial, s,
-                      &s->dial, &err);
+        r = service_dial(s, (uint16_t)json_integer_value(json_array_get(ports, s->n_open)), &err);
     else if (*ready)
-        r = service_try(s, ready, (s->until - now) / USEC_PER_MS + 1, &err);
+        r = service_try(s, ready, &err);
     else
         service_ready(s);
     if (r < 0)
-        service_ends(s, SERVICE_EXITED, err.msg);
+        service_fails(s, &err);
 }
 
 /* ---- its program ---- */
 
 static void service_runs(void *ctx, uint32_t pid UNUSED)
 {
-    service_turn(ctx, 0);
+    service_look(ctx);
 }
 
 static void service_says(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct sandbox_service *s = ctx;
-    service_remember(s, bytes);
+    exec_remember(s->said, sizeof(s->said), bytes);
     exec_ack(s->run, bytes.n);
 }
 
-static void service_exits(void *ctx, const struct exec_exit *exit)
+static void service_run_exits(void *ctx, const struct exec_exit *exit)
 {
     struct sandbox_service *s = ctx;
-    char why[SERVICE_SAID_MAX];
+    char what[64];
     s->run = NULL;
-    s->has_code = !exit->signaled;
-    s->code = (int)exit->code;
-    (void)snprintf(why, sizeof(why), "its program ended with %s %u%s%.140s", exit->signaled ? "signal" : "status",
-                   exit->code, *s->said ? ": " : "", s->said);
-    service_ends(s, SERVICE_EXITED, why);
+    s->code = exit->signaled ? -1 : (int)exit->code;
+    (void)snprintf(what, sizeof(what), "its program ended with %s %u", exit->signaled ? "signal" : "status",
+                   exit->code);
+    service_exits(s, what);
 }
 
-static void service_fails(void *ctx, const struct err *err)
+static void service_run_fails(void *ctx, const struct err *err)
 {
     struct sandbox_service *s = ctx;
     s->run = NULL;
@@ -292,10 +240,12 @@ static void service_fails(void *ctx, const struct err *err)
 
 static void service_run(struct sandbox_service *s)
 {
-    static const struct exec_ops ops = {
-        .on_start = service_runs, .on_output = service_says, .on_exit = service_exits, .on_error = service_fails};
+    static const struct exec_ops ops = {.on_start = service_runs,
+                                        .on_output = service_says,
+                                        .on_exit = service_run_exits,
+                                        .on_error = service_run_fails};
     const json_t *argv = json_object_get(s->spec, "argv");
-    struct str args[64];
+    struct str args[SERVICE_ARGS_MAX];
     struct err err;
     struct exec_spec spec = {.cmd = json_str(json_array_get(argv, 0)), .args = args};
     JSON_FOREACH_AT (i, arg, argv)
@@ -320,33 +270,31 @@ static void service_made(void *ctx, struct sandbox *nest, const struct err *err)
     struct err local;
     s->is_making = false;
     s->nest = nest;
-    if (!err && s->state != SERVICE_STARTING) {
-        (void)err_set(&local, ERR_ABORTED, SERVICE_STOPS);
-        err = &local;
-    }
-    if (err)
-        service_ends(s, s->state == SERVICE_STARTING ? SERVICE_EXITED : s->state, err->msg);
+    if (s->state != SERVICE_STARTING)
+        service_ends(s, s->state, SERVICE_STOPS);
+    else if (err)
+        service_ends(s, SERVICE_EXITED, err->msg);
     else if (network_install_ca_in(nest, service_trusts, s, &s->trust, &local) != 0)
         service_run(s);
 }
 
 static int service_begin(struct sandbox_service *s, const struct actor *actor, struct err *err)
 {
+    const char *user = service_text(s, "user"), *workdir = service_text(s, "workdir");
     const struct nest_root root = {service_text(s, "name"), service_text(s, "template"), service_text(s, "layer"),
-                                   service_text(s, "user"), service_text(s, "workdir")};
+                                   *user ? user : "root", *workdir ? workdir : "/"};
     const json_t *envs = json_object_get(s->spec, "env");
     struct pair *pairs = arena_alloc(&s->arena, (json_object_size(envs) + 1) * sizeof(*pairs));
     struct nest_spec spec = {.root = &root, .envs = pairs};
     JSON_FOREACH_MEMBER (key, value, envs)
         pairs[spec.n_envs++] = (struct pair){str_of(key), json_str(value)};
+    s->code = -1;
+    s->said[0] = 0;
+    s->n_open = 0;
     if (nest_make(s->sb, actor, &spec, service_made, s, err) < 0)
         return -1;
     s->state = SERVICE_STARTING;
     s->is_making = true;
-    s->has_code = false;
-    s->said[0] = 0;
-    s->n_open = s->tries = 0;
-    s->until = clock_mono() + SERVICE_READY_MS * USEC_PER_MS;
     return 0;
 }
 
@@ -398,25 +346,6 @@ static int service_check(const struct sandbox *sb, const struct service_spec *sp
     return 0;
 }
 
-/* What it runs: {"argv","user","workdir"}; NULL: it isn't known. */
-static json_t *service_command(const struct template *t, struct str command)
-{
-    json_t *image = t->image ? json_loads(t->image, 0, NULL) : NULL;
-    const char *start = t->start_cmd;
-    if (command.n || (start && !json_array_size(json_object_get(image, "argv")))) {
-        if (!image)
-            image = json_pack("{s:s,s:s}", "user", t->user ? t->user : "root", "workdir", t->workdir ? t->workdir : "");
-        (void)json_object_set_new(
-            image, "argv",
-            json_pack("[s,s,o]", "/bin/sh", "-c", command.n ? json_stringn(command.p, command.n) : json_string(start)));
-    }
-    if (image && !*json_string_value(json_object_get(image, "user")))
-        (void)json_object_set_new(image, "user", json_string("root"));
-    if (image && !*json_string_value(json_object_get(image, "workdir")))
-        (void)json_object_set_new(image, "workdir", json_string("/"));
-    return image;
-}
-
 static json_t *service_json_text(struct str s)
 {
     return s.n ? json_stringn(s.p, s.n) : NULL;
@@ -424,7 +353,11 @@ static json_t *service_json_text(struct str s)
 
 static json_t *service_describe(const struct service_spec *spec, const struct template *t, struct err *err)
 {
-    json_t *all = service_command(t, spec->command), *env = json_object(), *ports = json_array();
+    AUTO_JSON json_t *all =
+        t->image ? json_loads(t->image, 0, NULL) : json_pack("{s:s*,s:s*}", "user", t->user, "workdir", t->workdir);
+    bool is_told = t->start_cmd && !json_array_size(json_object_get(all, "argv"));
+    struct str command = spec->command.n || !is_told ? spec->command : str_of(t->start_cmd);
+    json_t *env = json_object(), *ports = json_array();
     for (size_t i = 0; i < t->n_envs; i++) {
         const char *eq = strchr(t->envs[i], '=');
         (void)json_object_setn_new(env, t->envs[i], (size_t)(eq - t->envs[i]), json_string(eq + 1));
@@ -434,16 +367,22 @@ static json_t *service_describe(const struct service_spec *spec, const struct te
                                    json_stringn(spec->envs[i].value.p, spec->envs[i].value.n));
     for (size_t i = 0; i < spec->n_ports; i++)
         (void)json_array_append_new(ports, json_integer(spec->ports[i]));
+    if (command.n)
+        (void)json_object_set_new(all, "argv", json_pack("[s,s,s%]", "/bin/sh", "-c", command.p, command.n));
     AUTO_JSON json_t *own =
         json_pack("{s:o,s:s,s:s,s:o,s:o,s:o*,s:o*}", "name", json_stringn(spec->name.p, spec->name.n), "template",
                   t->id, "layer", t->layer, "env", env, "ports", ports, "command", service_json_text(spec->command),
                   "ready", service_json_text(spec->ready));
     size_t n = json_array_size(json_object_get(all, "argv"));
-    if (n && n <= 64 && json_object_update(all, own) == 0)
-        return all;
-    json_decref(all);
+    if (n && n <= SERVICE_ARGS_MAX && json_object_update(all, own) == 0)
+        return json_incref(all);
     (void)err_set(err, ERR_FAILED_PRECONDITION, "template '%s' doesn't say what it is to run: give a command", t->id);
     return NULL;
+}
+
+static const char *service_copy(struct sandbox_service *s, const char *text)
+{
+    return text ? arena_strndup(&s->arena, text, strlen(text)) : NULL;
 }
 
 int service_add(struct sandbox *sb, const struct actor *actor, const struct service_spec *spec, service_fn done,
@@ -457,18 +396,15 @@ int service_add(struct sandbox *sb, const struct actor *actor, const struct serv
     if (!words)
         return -1;
     struct sandbox_service *s = service_find(sb, spec->name);
-    if (s) { /* it has exited */
-        service_let_go(s);
+    if (s) /* it has exited */
         service_free(s);
-    }
     s = service_new(sb, words);
-    const struct principal *who = &actor->who;
     s->done = done;
     s->ctx = ctx;
-    s->actor = (struct actor){.name = arena_strndup(&s->arena, actor->name, strlen(actor->name)), .who = *who};
-    s->actor.who.key = who->key ? arena_strndup(&s->arena, who->key, strlen(who->key)) : NULL;
-    s->actor.who.name = who->name ? arena_strndup(&s->arena, who->name, strlen(who->name)) : NULL;
-    s->actor.who.sandbox = who->sandbox ? arena_strndup(&s->arena, who->sandbox, strlen(who->sandbox)) : NULL;
+    s->actor = (struct actor){.name = service_copy(s, actor->name), .who = actor->who};
+    s->actor.who.key = service_copy(s, actor->who.key);
+    s->actor.who.name = service_copy(s, actor->who.name);
+    s->actor.who.sandbox = service_copy(s, actor->who.sandbox);
     if (service_begin(s, actor, err) == 0)
         return 0;
     service_free(s);
@@ -481,7 +417,7 @@ json_t *service_json(const struct sandbox_service *s)
     json_t *j = json_pack("{s:O,s:O,s:O,s:O*,s:s}", "name", json_object_get(s->spec, "name"), "template",
                           json_object_get(s->spec, "template"), "ports", json_object_get(s->spec, "ports"), "command",
                           json_object_get(s->spec, "command"), "state", states[s->state]);
-    if (s->state == SERVICE_EXITED && s->has_code)
+    if (s->state == SERVICE_EXITED && s->code >= 0)
         (void)json_object_set_new(j, "exit_code", json_integer(s->code));
     if (s->state == SERVICE_EXITED)
         (void)json_object_set_new(j, "error", json_string(s->said));
@@ -509,9 +445,9 @@ void services_start(struct sandbox *sb)
 void services_stop(struct sandbox *sb)
 {
     LIST_FOREACH (struct sandbox_service, s, services_of(sb), node) {
-        service_let_go(s);
-        s->state = SERVICE_STOPPED;
-        if (s->done && !s->is_making)
+        if (s->is_making)
+            s->state = SERVICE_STOPPED;
+        else
             service_ends(s, SERVICE_STOPPED, SERVICE_STOPS);
     }
 }

@@ -188,8 +188,11 @@ enum wire_verb {
     /* As PACK, of any file; the names in the archive begin with the last part of the path. */
     WIRE_PACK_NAMED = 29,
 
-    /* Connects to 127.0.0.1:port (then ::1) inside. request: u16 port. head: empty. DATA and EOF both ways. Refused:
-     * ERR_UNAVAILABLE. */
+    /*
+     * Connects to 127.0.0.1:port (then ::1) inside. request: u16 port. head: empty. DATA and EOF both ways. Refused:
+     * ERR_UNAVAILABLE. With u8 WIRE_DIAL_AWAIT behind the port it is tried until somebody listens, and closed: END says
+     * so, without REPLY and DATA.
+     */
     WIRE_DIAL = 32,
     /* request: empty. tail: u64 disk total, u64 disk used bytes of "/", u32 processes. */
     WIRE_USAGE = 33,
@@ -209,6 +212,8 @@ enum wire_verb {
 
 #define WIRE_DEFAULT_USER "user"
 #define WIRE_ATTRIBUTES "user.cove."
+
+enum { WIRE_DIAL_AWAIT = 1 };
 
 enum wire_exec_flag {
     WIRE_EXEC_PTY = 1,   /* controlling terminal, cols x rows */

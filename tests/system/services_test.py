@@ -168,7 +168,8 @@ def test_a_killed_worker_or_coved_costs_at_most_a_start(service):
 
 def test_one_that_ends_is_told_and_replaced(service):
     with Box(service) as box:
-        box.add(command="timeout 5 python3 -m http.server 5432; exit 4", env={})
+        box.add(command="python3 -m http.server 5432 2>/log & until grep GET /log; do sleep 0.1; done; exit 4")
+        assert box.page()
         assert wait_until(lambda: box.services() == {"db": "exited"})
         told = box.ask("GET", "/services")[1]["services"][0]
         assert told["exit_code"] == 4 and "status 4" in told["error"], told

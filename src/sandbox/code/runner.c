@@ -240,11 +240,8 @@ static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes
     struct code_context *x = ctx;
     struct err err;
     if (channel != WIRE_STDOUT) {
-        struct str s = str_trim(bytes);
-        size_t n = MIN(s.n, (size_t)CODE_SAID_MAX);
-        for (size_t i = 0; i < n; i++)
-            x->said[i] = s.p[s.n - n + i] >= ' ' && s.p[s.n - n + i] <= '~' ? s.p[s.n - n + i] : ' ';
-        x->said[n] = 0;
+        x->said[0] = 0;
+        exec_remember(x->said, sizeof(x->said), str_trim(bytes));
     } else if ((x->is_cut ? context_join(x, bytes) : code_frames_feed(&x->rest, bytes, runner_says, x)) < 0) {
         (void)snprintf(x->said, sizeof(x->said), "it said what no runner says");
         buf_fini(&x->rest);

@@ -465,3 +465,14 @@ void exec_let_go(struct sandbox *sb, const struct err *why)
         process_free(p);
     }
 }
+
+void exec_remember(char *said, size_t size, struct str bytes)
+{
+    size_t have = strlen(said), n = MIN(bytes.n, size - 1), keep = MIN(have, size - 1 - n);
+    memmove(said, said + have - keep, keep);
+    for (size_t i = 0; i < n; i++) {
+        char c = bytes.p[bytes.n - n + i];
+        said[keep + i] = c >= ' ' && c <= '~' ? c : ' ';
+    }
+    said[keep + n] = 0;
+}

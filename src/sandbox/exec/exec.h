@@ -65,6 +65,8 @@ int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec
 
 void exec_ack(struct follow *f, size_t bytes);
 void exec_close(struct follow *f); /* no callback afterwards */
+/* Appends output to a text of this size, for a message: the last of it, in one line. */
+void exec_remember(char *said, size_t size, struct str bytes);
 
 /* Unary operations. done is called once unless cancelled by exec_call_cancel(); `err` NULL on success. */
 struct exec_call;

@@ -51,18 +51,6 @@ static void fails(struct launch *l, const char *what)
     launch_finish(l, &err);
 }
 
-static void remember(struct launch *l, struct str bytes)
-{
-    size_t have = strlen(l->said);
-    if (bytes.n > SAID_MAX)
-        bytes = str_sub(bytes, bytes.n - SAID_MAX);
-    size_t keep = MIN(have, SAID_MAX - bytes.n);
-    memmove(l->said, l->said + have - keep, keep);
-    for (size_t i = 0; i < bytes.n; i++)
-        l->said[keep + i] = bytes.p[i] >= ' ' && bytes.p[i] <= '~' ? bytes.p[i] : ' ';
-    l->said[keep + bytes.n] = 0;
-}
-
 static int launch_run(struct launch *l, const char *command, uint64_t timeout_ms, const struct exec_ops *ops,
                       struct follow **ret_follow, struct err *err)
 {
@@ -107,7 +95,7 @@ static void not_ready(struct launch *l)
 static void on_try_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct launch *l = ctx;
-    remember(l, bytes);
+    exec_remember(l->said, sizeof(l->said), bytes);
     exec_ack(l->try, bytes.n);
 }
 
@@ -154,7 +142,7 @@ static void launch_on_start(void *ctx, uint32_t pid UNUSED)
 static void on_start_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
 {
     struct launch *l = ctx;
-    remember(l, bytes);
+    exec_remember(l->said, sizeof(l->said), bytes);
     exec_ack(l->start, bytes.n);
 }
 

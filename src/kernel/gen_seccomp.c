@@ -262,16 +262,38 @@ static void otherwise(enum verdict verdict)
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JA, 0, 0, 0), verdict + 1);
 }
 
-/* What follows, up to call_end(), is about this call; it must end by otherwise(). */
+/* So many of what follows are for other values. */
+static void skip_if_equal(uint64_t value, uint8_t n)
+{
+    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)value, n, 0), 0);
+}
+
+/* What follows, up to call_end(), is about this call. */
 static size_t call_begin(uint32_t nr)
 {
     gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 0), 0);
     return n_prologue;
 }
 
-static void call_end(size_t begin)
+static void call_end(size_t begin, enum verdict verdict)
 {
+    otherwise(verdict);
     prologue[begin - 1].jf = (uint8_t)(n_prologue - begin);
+}
+
+/* The same, with its argument loaded. */
+static size_t call_begin_by(uint32_t nr, size_t argument)
+{
+    const size_t begin = call_begin(nr);
+    load_argument(argument);
+    return begin;
+}
+
+static void refuse_bits(uint32_t nr, size_t argument, uint64_t bits, enum verdict verdict)
+{
+    const size_t call = call_begin_by(nr, argument);
+    if_any_bit(bits, verdict);
+    call_end(call, GO_ON);
 }
 
 static void any_of(const uint32_t *values, size_t n, enum verdict verdict)
@@ -318,8 +340,7 @@ static void end_prologue(void)
  */
 static void refuse_groups(bool is_set)
 {
-    size_t level = call_begin(IPPROTO_IP);
-    load_argument(2);
+    size_t level = call_begin_by(IPPROTO_IP, 2);
     if_between(IP_ADD_MEMBERSHIP, MCAST_MSFILTER, NO_PERMISSION);
     if_between(OPT_MRT_FIRST, OPT_MRT_LAST, NO_PERMISSION);
     if_equal(IP_ROUTER_ALERT, NO_PERMISSION);
@@ -327,10 +348,8 @@ static void refuse_groups(bool is_set)
         if_equal(IP_RECVERR, AS_IF_DONE);
         if_equal(OPT_IP_RECVERR_RFC4884, AS_IF_DONE);
     }
-    otherwise(GO_ON);
-    call_end(level);
-    level = call_begin(IPPROTO_IPV6);
-    load_argument(2);
+    call_end(level, GO_ON);
+    level = call_begin_by(IPPROTO_IPV6, 2);
     if_between(IPV6_JOIN_GROUP, IPV6_ROUTER_ALERT, NO_PERMISSION);
     if_between(IPV6_JOIN_ANYCAST, IPV6_LEAVE_ANYCAST, NO_PERMISSION);
     if_between(MCAST_JOIN_GROUP, MCAST_MSFILTER, NO_PERMISSION);
@@ -341,8 +360,7 @@ static void refuse_groups(bool is_set)
         if_equal(IPV6_RECVERR, AS_IF_DONE);
         if_equal(OPT_IPV6_RECVERR_RFC4884, AS_IF_DONE);
     }
-    otherwise(GO_ON);
-    call_end(level);
+    call_end(level, GO_ON);
 }
 
 static void make_prologue(void)
@@ -373,8 +391,7 @@ static void make_prologue(void)
     static const uint32_t leases[] = {F_SETLEASE, CMD_F_SETDELEG};
     gen_seccomp_load(offsetof(struct seccomp_data, nr));
 
-    size_t call = call_begin(SYS_ioctl);
-    load_argument(1);
+    size_t call = call_begin_by(SYS_ioctl, 1);
     any_of(terminal, COUNT(terminal), NO_PERMISSION);
     any_of(modules, COUNT(modules), NO_PERMISSION);
     any_of(hardware, COUNT(hardware), NO_SUPPORT);
@@ -385,44 +402,31 @@ static void make_prologue(void)
     any_of(clones, COUNT(clones), GO_ON);
     gen_seccomp_put((struct sock_filter)BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xff00), 0);
     if_equal(BTRFS_IOCTL_MAGIC << 8, NO_REQUEST);
-    otherwise(GO_ON);
-    call_end(call);
+    call_end(call, GO_ON);
 
-    call = call_begin(SYS_clone);
-    load_argument(0);
-    if_any_bit(namespaces, NO_PERMISSION);
-    otherwise(GO_ON);
-    call_end(call);
+    refuse_bits(SYS_clone, 0, namespaces, NO_PERMISSION);
 
-    call = call_begin(SYS_unshare);
-    load_argument(0);
-    if_any_bit(namespaces | CLONE_NEWTIME, NO_PERMISSION);
-    otherwise(GO_ON);
-    call_end(call);
+    refuse_bits(SYS_unshare, 0, namespaces | CLONE_NEWTIME, NO_PERMISSION);
 
     call = call_begin(SYS_personality);
     gen_seccomp_load(offsetof(struct seccomp_data, args) + sizeof(uint32_t));
-    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0), 0);
+    skip_if_equal(0, 1);
     otherwise(NO_CALL);
     load_argument(0);
     any_of(personalities, COUNT(personalities), GO_ON);
-    otherwise(NO_CALL);
-    call_end(call);
+    call_end(call, NO_CALL);
 
-    call = call_begin(SYS_socket);
-    load_argument(0);
+    call = call_begin_by(SYS_socket, 0);
     if_equal(AF_UNIX, GO_ON);
     /*
      * Of netlink, the routing protocol alone (0): it is per network namespace, and its writes need a capability that
      * nobody has.
      */
-    size_t family = call_begin(AF_NETLINK);
-    load_argument(2);
+    size_t family = call_begin_by(AF_NETLINK, 2);
     if_equal(NETLINK_ROUTE, GO_ON);
-    otherwise(NO_PROTOCOL);
-    call_end(family);
-    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 2, 0), 0);
-    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 1, 0), 0);
+    call_end(family, NO_PROTOCOL);
+    skip_if_equal(AF_INET, 2);
+    skip_if_equal(AF_INET6, 1);
     otherwise(NO_FAMILY);
     /*
      * Internet protocols but TCP, UDP and ICMP: asking for one loads its module into the host's kernel (SCTP, DCCP,
@@ -430,27 +434,20 @@ static void make_prologue(void)
      */
     load_argument(2);
     any_of(protocols, COUNT(protocols), GO_ON);
-    otherwise(NO_PROTOCOL);
-    call_end(call);
+    call_end(call, NO_PROTOCOL);
 
     /* A pair is made of two sockets of its family even where the family then says that it has no pairs. */
-    call = call_begin(SYS_socketpair);
-    load_argument(0);
+    call = call_begin_by(SYS_socketpair, 0);
     if_equal(AF_UNIX, GO_ON);
-    otherwise(NO_FAMILY);
-    call_end(call);
+    call_end(call, NO_FAMILY);
 
-    call = call_begin(SYS_getsockopt);
-    load_argument(1);
+    call = call_begin_by(SYS_getsockopt, 1);
     refuse_groups(false);
-    otherwise(GO_ON);
-    call_end(call);
+    call_end(call, GO_ON);
 
-    call = call_begin(SYS_setsockopt);
-    load_argument(1);
+    call = call_begin_by(SYS_setsockopt, 1);
     refuse_groups(true);
-    size_t level = call_begin(IPPROTO_TCP);
-    load_argument(2);
+    size_t level = call_begin_by(IPPROTO_TCP, 2);
     any_of(crypto, COUNT(crypto), NO_PROTOCOL);
     /*
      * A connection that nobody has any more is kept for longer than it lasts in a table where it costs next to nothing:
@@ -458,9 +455,8 @@ static void make_prologue(void)
      * kernel cuts whatever anybody on it closes.
      */
     if_equal(TCP_LINGER2, AS_IF_DONE);
-    otherwise(GO_ON);
-    call_end(level);
-    gen_seccomp_put((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 1, 0), 0);
+    call_end(level, GO_ON);
+    skip_if_equal(SOL_SOCKET, 1);
     otherwise(GO_ON);
     load_argument(2);
     any_of(programs, COUNT(programs), NO_PERMISSION);
@@ -471,38 +467,25 @@ static void make_prologue(void)
      * whole machine any more. Or it is a process of ours.
      */
     if_equal(SO_LINGER, AS_IF_DONE);
-    otherwise(GO_ON);
-    call_end(call);
+    call_end(call, GO_ON);
 
-    call = call_begin(SYS_fcntl);
-    load_argument(1);
+    call = call_begin_by(SYS_fcntl, 1);
     any_of(leases, COUNT(leases), NO_PERMISSION);
-    otherwise(GO_ON);
-    call_end(call);
+    call_end(call, GO_ON);
 
     /*
      * Huge pages that somebody has set aside (vm.nr_hugepages) are a pool of the machine's, which no group's memory
      * counts.
      */
-    call = call_begin(SYS_mmap);
-    load_argument(3);
-    if_any_bit(MAP_HUGETLB, NO_MEMORY);
-    otherwise(GO_ON);
-    call_end(call);
+    refuse_bits(SYS_mmap, 3, MAP_HUGETLB, NO_MEMORY);
 
-    call = call_begin(SYS_memfd_create);
-    load_argument(1);
-    if_any_bit(MFD_HUGETLB, NO_MEMORY);
-    otherwise(GO_ON);
-    call_end(call);
+    refuse_bits(SYS_memfd_create, 1, MFD_HUGETLB, NO_MEMORY);
 
     /* A thread with a cookie of its own has the core for itself: what it leaves idle, others pay, and no limit
      * counts. */
-    call = call_begin(SYS_prctl);
-    load_argument(0);
+    call = call_begin_by(SYS_prctl, 0);
     if_equal(PR_SCHED_CORE, NO_PERMISSION);
-    otherwise(GO_ON);
-    call_end(call);
+    call_end(call, GO_ON);
     end_prologue();
 }
 
@@ -578,14 +561,17 @@ static void emit(scmp_filter_ctx f, const char *name)
     seccomp_release(f);
 }
 
+static void allow_if(scmp_filter_ctx f, int nr, struct scmp_arg_cmp argument)
+{
+    gen_seccomp_must(seccomp_rule_add_array(f, SCMP_ACT_ALLOW, nr, 1, &argument), "a rule about an argument");
+}
+
 /* Threads, and nothing else that clone() makes: neither processes nor namespaces. clone3() hides its flags; libc falls
  * back. */
 static void add_threads(scmp_filter_ctx f)
 {
     const uint64_t thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1,
-                                      SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread)),
-                     "clone");
+    allow_if(f, SCMP_SYS(clone), SCMP_A0(SCMP_CMP_MASKED_EQ, thread | namespaces, thread));
     gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0), "clone3");
 }
 
@@ -608,11 +594,8 @@ static void add_internet_sockets(scmp_filter_ctx f)
 /* No new code. */
 static void add_plain_memory(scmp_filter_ctx f)
 {
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
-                     "mmap");
-    gen_seccomp_must(
-        seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)),
-        "mprotect");
+    allow_if(f, SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+    allow_if(f, SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
 }
 
 static void add_netlink(scmp_filter_ctx f, int protocol)
@@ -632,21 +615,17 @@ static void add_egress_rules(scmp_filter_ctx f)
 
     static const uint64_t ioctls[] = {FIONBIO, FIOCLEX, FIONREAD, TIOCOUTQ, TCGETS, SIOCGIFNAME, SIOCGIFINDEX};
     for (size_t i = 0; i < COUNT(ioctls); i++)
-        gen_seccomp_must(
-            seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, ioctls[i])),
-            "ioctl");
+        allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, ioctls[i]));
 
     add_plain_memory(f);
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0)), "prlimit64");
+    allow_if(f, SCMP_SYS(prlimit64), SCMP_A0(SCMP_CMP_EQ, 0));
 }
 
 static void add_netmaker_rules(scmp_filter_ctx f)
 {
     add_names(f, SCMP_ACT_ALLOW, netmaker_allowed, COUNT(netmaker_allowed));
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(unshare), 1, SCMP_A0(SCMP_CMP_EQ, CLONE_NEWNET)),
-                     "unshare");
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setns), 1, SCMP_A1(SCMP_CMP_EQ, CLONE_NEWNET)),
-                     "setns");
+    allow_if(f, SCMP_SYS(unshare), SCMP_A0(SCMP_CMP_EQ, CLONE_NEWNET));
+    allow_if(f, SCMP_SYS(setns), SCMP_A1(SCMP_CMP_EQ, CLONE_NEWNET));
     add_internet_sockets(f);
     add_netlink(f, NETLINK_ROUTE);
     add_netlink(f, NETLINK_NETFILTER);
@@ -673,8 +652,7 @@ int main(void)
     add_names(f, SCMP_ACT_ALLOW, worker_allowed, COUNT(worker_allowed));
     /* One end of a pair goes to whoever is to talk with it: the process that unpacks an image, the one that looks what
      * differs. */
-    gen_seccomp_must(seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socketpair), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX)),
-                     "socketpair");
+    allow_if(f, SCMP_SYS(socketpair), SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
     add_threads(f);
     emit(f, "worker_filter");
 

@@ -29,29 +29,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { CONTROL_FD = 3, AGENT_FD = 4, OPEN_FILES_SOFT = 65536, OPEN_FILES_HARD = 524288 };
-
-NORETURN static void fail(const char *step, int error)
-{
-    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
-    uint16_t number = (uint16_t)(error < 0 ? -error : error);
-    memcpy(message + 1, &number, sizeof(number));
-    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
-    ssize_t ignored UNUSED = send(CONTROL_FD, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
-    _exit(1);
-}
-
-static void container_child_must(int r, const char *step)
-{
-    if (r < 0)
-        fail(step, r);
-}
-
-static void container_child_tell(char what)
-{
-    if (send(CONTROL_FD, &what, 1, MSG_NOSIGNAL) != 1)
-        _exit(1); /* coved is gone */
-}
+enum { CONTROL_FD = TIER_BODY_SOCK, AGENT_FD, OPEN_FILES_SOFT = 65536, OPEN_FILES_HARD = 524288 };
 
 /* Only the control socket and the agent survive; 0 to 2 become the null device. */
 static void settle_descriptors(int sock, int agent_fd)
@@ -62,9 +40,9 @@ static void settle_descriptors(int sock, int agent_fd)
         _exit(1);
     int null = open("null", O_RDWR);
     for (int fd = 0; fd <= 2; fd++)
-        container_child_must(dup2(null, fd), "open the null device");
+        tier_body_must(dup2(null, fd), "open the null device");
     if (close_range(AGENT_FD + 1, ~0U, 0) < 0)
-        fail("close descriptors", errno);
+        tier_body_fail("close descriptors", errno);
 }
 
 /*
@@ -75,7 +53,7 @@ static void unblock_signals(void)
 {
     const uint64_t none = 0;
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none)) < 0)
-        fail("unblock signals", errno);
+        tier_body_fail("unblock signals", errno);
 }
 
 /* Each read of "locks" stops all locking of files on the machine. */
@@ -117,25 +95,24 @@ static void mask_proc(void)
                          : c->how == COVER_TOLD      ? path + strlen("/build/") /* of the tree: inside.h */
                                                      : path;
         int r = mount_bind(by, path, c->how == COVER_READ_ONLY);
-        container_child_must(r == -ENOENT && c->how != COVER_TOLD ? 0 : r, path);
+        tier_body_must(r == -ENOENT && c->how != COVER_TOLD ? 0 : r, path);
     }
-    container_child_must(mount_bind("proc/boot_id", "/build/proc/sys/kernel/random/boot_id", false),
-                         "bind the boot id");
+    tier_body_must(mount_bind("proc/boot_id", "/build/proc/sys/kernel/random/boot_id", false), "bind the boot id");
 }
 
 static void attach_new(const char *type, const char *const *options, uint64_t attrs, const char *to)
 {
     AUTO_CLOSE int fd = -1;
-    container_child_must(mount_new(type, options, attrs, &fd), type);
-    container_child_must(mount_attach(fd, AT_FDCWD, to), to);
+    tier_body_must(mount_new(type, options, attrs, &fd), type);
+    tier_body_must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
 static void attach_tree(const char *from, uint64_t attrs, const char *to)
 {
     AUTO_CLOSE int fd = -1;
-    container_child_must(mount_clone(AT_FDCWD, from, &fd), from);
-    container_child_must(mount_set(fd, attrs, -1), from);
-    container_child_must(mount_attach(fd, AT_FDCWD, to), to);
+    tier_body_must(mount_clone(AT_FDCWD, from, &fd), from);
+    tier_body_must(mount_set(fd, attrs, -1), from);
+    tier_body_must(mount_attach(fd, AT_FDCWD, to), to);
 }
 
 /* A mount that runtimes look for, and over it what they read: see invariant 4 of inside.h. Where there is none to be
@@ -175,7 +152,7 @@ static void build_mounts(const struct inside_machine *machine, int version)
     const uint64_t plain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
     /* What is bound from a mount that is read-only is so, too, without being told. */
     attach_tree(".", MOUNT_ATTR_RDONLY, "/build/tmp");
-    container_child_must(chdir("/build/tmp") < 0 ? -errno : 0, "enter the tree");
+    tier_body_must(chdir("/build/tmp") < 0 ? -errno : 0, "enter the tree");
     attach_new("proc", NULL, plain, "/build/proc");
     mask_proc();
     attach_tree("dev", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, "/build/dev");
@@ -197,14 +174,14 @@ static void await_mapped(void)
 static void become_blank(const struct tier_host *host, bool has_network)
 {
     await_mapped();
-    container_child_must(namespace_become_root(), "become root inside");
+    tier_body_must(namespace_become_root(), "become root inside");
     /* After the last change of ids, which would clear it. When both died before this line, the socket says so. */
-    container_child_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to the keeper");
-    container_child_must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
+    tier_body_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "tie to the keeper");
+    tier_body_must(unshare(CLONE_NEWCGROUP) < 0 ? -errno : 0, "make a cgroup namespace");
     if (!has_network)
-        container_child_must(namespace_network(), "make a network namespace");
+        tier_body_must(namespace_network(), "make a network namespace");
     build_mounts(host->stage->machine, cgroup_features(host->cgroups)->version);
-    container_child_tell(TIER_READY);
+    tier_body_tell(TIER_READY);
 }
 
 /* Detached mounts: of the root, and of what it was made of. Returns how many. */
@@ -216,7 +193,7 @@ static size_t await_dress(char ret_name[static TIER_NAME_MAX], int ret_fds[stati
     if (n == 0)
         _exit(0); /* never needed: the service stops */
     if (n != sizeof(message) || message[0] != TIER_DRESS || n_fds < 1)
-        fail("the order to dress", EPROTO);
+        tier_body_fail("the order to dress", EPROTO);
     memcpy(ret_name, message + 1, TIER_NAME_MAX);
     return n_fds;
 }
@@ -226,21 +203,21 @@ static void enter_root(int root, const int *parts, size_t n_parts, const struct 
 {
     const char *what = "";
     static const char *const names[] = {"proc", "dev", "sys"};
-    container_child_must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
+    tier_body_must(mount_attach(root, AT_FDCWD, "/root"), "attach the root file system");
     int r = box->sees_host ? process_enter(root, &what) : 0;
-    container_child_must(r, what);
+    tier_body_must(r, what);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char from[32];
         (void)snprintf(from, sizeof(from), "/build/%s", names[i]);
         if (mkdirat(root, names[i], 0755) < 0 && errno != EEXIST) /* images need not have them */
-            fail(names[i], errno);
-        container_child_must(move_mount(AT_FDCWD, from, root, names[i], 0) < 0 ? -errno : 0, names[i]);
+            tier_body_fail(names[i], errno);
+        tier_body_must(move_mount(AT_FDCWD, from, root, names[i], 0) < 0 ? -errno : 0, names[i]);
     }
     for (size_t i = 0; i < n_parts; i++) {
-        container_child_must(mount_attach(parts[i], AT_FDCWD, "/build/tmp"), "attach a layer");
+        tier_body_must(mount_attach(parts[i], AT_FDCWD, "/build/tmp"), "attach a layer");
         (void)fd_close(parts[i]);
     }
-    container_child_must(mount_pivot(root), "enter the root file system");
+    tier_body_must(mount_pivot(root), "enter the root file system");
     (void)fd_close(root);
 }
 
@@ -263,9 +240,9 @@ static void container_child_set_limits(void)
         if (setrlimit(limits[i].resource, &limits[i].limit) < 0) {
             /* The hard limit that we were given may be lower; then that is what the sandbox gets. */
             struct rlimit now;
-            container_child_must(getrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "read a limit");
+            tier_body_must(getrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "read a limit");
             now.rlim_cur = MIN(now.rlim_max, limits[i].limit.rlim_cur);
-            container_child_must(setrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "set a limit");
+            tier_body_must(setrlimit(limits[i].resource, &now) < 0 ? -errno : 0, "set a limit");
         }
 }
 
@@ -273,9 +250,9 @@ NORETURN static void run_agent(void)
 {
     char *const *argv = CHILD_ARGV("cove-agent");
     char *const *envp = CHILD_ARGV("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8");
-    container_child_tell(TIER_RUNS);
+    tier_body_tell(TIER_RUNS);
     (void)execveat(AGENT_FD, "", argv, envp, AT_EMPTY_PATH);
-    fail("execute cove-agent", errno);
+    tier_body_fail("execute cove-agent", errno);
 }
 
 NORETURN void container_child(int sock, const struct tier_host *host, const struct cgroup_door *door,
@@ -290,7 +267,7 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
         _exit(1);
     int joined = cgroup_door_enter(door); /* by descriptors that the next line closes */
     settle_descriptors(sock, host->agent_fd);
-    container_child_must(joined, "join the control group");
+    tier_body_must(joined, "join the control group");
     unblock_signals();
     (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
@@ -298,10 +275,10 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
 
     size_t n = await_dress(name, mounts);
     enter_root(mounts[0], mounts + 1, n - 1, box);
-    container_child_must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
+    tier_body_must(sethostname(name, strnlen(name, sizeof(name))) < 0 ? -errno : 0, "set the host name");
     container_child_set_limits();
-    container_child_must(box->sees_host ? process_confine() : 0, "confine what it writes");
-    container_child_must(caps_bound_sandbox(), "bound capabilities");
-    container_child_must(seccomp_load_sandbox(), "load the system call filter");
+    tier_body_must(box->sees_host ? process_confine() : 0, "confine what it writes");
+    tier_body_must(caps_bound_sandbox(), "bound capabilities");
+    tier_body_must(seccomp_load_sandbox(), "load the system call filter");
     run_agent();
 }

@@ -35,10 +35,10 @@
 #include <unistd.h>
 
 enum {
-    GVISOR_CONTROL = 3,
-    GVISOR_AGENT = 4,
-    GVISOR_RUNSC = 5,
-    GVISOR_MEMORY = 6,
+    GVISOR_CONTROL = TIER_BODY_SOCK,
+    GVISOR_AGENT,
+    GVISOR_RUNSC,
+    GVISOR_MEMORY,
     GVISOR_SIGNALS = 64,
     GVISOR_AHEAD_PART = 16,
     GVISOR_LIST_MAX = 16 << 20,
@@ -50,24 +50,6 @@ enum {
 #define GVISOR_STATE "checkpoint.img"
 #define GVISOR_PAGES "pages.img"
 #define GVISOR_LIST "pages_meta.img"
-
-static void gvisor_must(int r, const char *step)
-{
-    if (r >= 0)
-        return;
-    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
-    const uint16_t number = (uint16_t)-r;
-    memcpy(message + 1, &number, sizeof(number));
-    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
-    ssize_t ignored UNUSED = send(GVISOR_CONTROL, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
-    _exit(1);
-}
-
-static void gvisor_child_tell(char what)
-{
-    if (send(GVISOR_CONTROL, &what, 1, MSG_NOSIGNAL) != 1)
-        _exit(1); /* coved is gone */
-}
 
 static void gvisor_settle(int sock, int agent_fd, int runsc_fd)
 {
@@ -89,11 +71,11 @@ static void gvisor_settle(int sock, int agent_fd, int runsc_fd)
 static void gvisor_copy_agent(const char *to)
 {
     AUTO_CLOSE int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0555);
-    gvisor_must(fd < 0 ? -errno : 0, "make the agent's file");
+    tier_body_must(fd < 0 ? -errno : 0, "make the agent's file");
     off_t at = 0;
     for (ssize_t n = 1; n > 0;) {
         n = sendfile(fd, GVISOR_AGENT, &at, GVISOR_AGENT_MAX);
-        gvisor_must(n < 0 ? -errno : 0, "copy the agent");
+        tier_body_must(n < 0 ? -errno : 0, "copy the agent");
     }
 }
 
@@ -123,14 +105,14 @@ static void gvisor_write_bundle(const char *name)
         "{\"destination\":\"/run/cove/agent\",\"type\":\"bind\",\"source\":\"/agent\",\"options\":[\"ro\"]}],"
         "\"linux\":{\"namespaces\":[{\"type\":\"pid\"},{\"type\":\"mount\"},{\"type\":\"ipc\"},{\"type\":\"uts\"},{\"type\":\"network\",\"path\":\"/proc/self/ns/net\"}]}}",
         has_tmp ? "{\"destination\":\"/tmp\",\"type\":\"bind\",\"source\":\"/root/tmp\"}," : "");
-    gvisor_must(fd_write_file(AT_FDCWD, "/bundle/config.json", buf_str(&b), 0400), "write the bundle");
+    tier_body_must(fd_write_file(AT_FDCWD, "/bundle/config.json", buf_str(&b), 0400), "write the bundle");
 }
 
 static void gvisor_attach(const char *type, const char *const *options, const char *at)
 {
     AUTO_CLOSE int fd = -1;
-    gvisor_must(mount_new(type, options, MOUNT_ATTR_NODEV, &fd), type);
-    gvisor_must(mount_attach(fd, AT_FDCWD, at), at);
+    tier_body_must(mount_new(type, options, MOUNT_ATTR_NODEV, &fd), type);
+    tier_body_must(mount_attach(fd, AT_FDCWD, at), at);
 }
 
 /* Where runsc lives. `null` is the tree's, of which this process is in. */
@@ -140,19 +122,19 @@ static void gvisor_build(int root)
     static const char *const dirs[] = {"proc", "tmp", "dev", "root", "agent", "bundle", "state"};
     AUTO_CLOSE int fd = -1;
     char path[64];
-    gvisor_must(mount_new("tmpfs", options, MOUNT_ATTR_NOSUID, &fd), "make a root for runsc");
-    gvisor_must(mount_attach(fd, AT_FDCWD, "/build/tmp"), "attach it");
+    tier_body_must(mount_new("tmpfs", options, MOUNT_ATTR_NOSUID, &fd), "make a root for runsc");
+    tier_body_must(mount_attach(fd, AT_FDCWD, "/build/tmp"), "attach it");
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
         (void)snprintf(path, sizeof(path), "/build/tmp/%s", dirs[i]);
-        gvisor_must(mkdir(path, 0755) < 0 ? -errno : 0, path);
+        tier_body_must(mkdir(path, 0755) < 0 ? -errno : 0, path);
     }
-    gvisor_must(fd_write_file(AT_FDCWD, "/build/tmp/dev/null", STR(""), 0666), "make a null device");
-    gvisor_must(mount_bind("null", "/build/tmp/dev/null", false), "bind the null device");
+    tier_body_must(fd_write_file(AT_FDCWD, "/build/tmp/dev/null", STR(""), 0666), "make a null device");
+    tier_body_must(mount_bind("null", "/build/tmp/dev/null", false), "bind the null device");
     gvisor_attach("proc", NULL, "/build/tmp/proc");
     /* By a file in there, which by now each namespace has, runsc of 2022 would take ours for the host's. */
-    gvisor_must(mount_bind("empty", "/build/tmp/proc/sys/net/core", true), "hide settings of the network");
-    gvisor_must(mount_attach(root, AT_FDCWD, "/build/tmp/root"), "attach the root file system");
-    gvisor_must(mount_pivot(fd), "enter it");
+    tier_body_must(mount_bind("empty", "/build/tmp/proc/sys/net/core", true), "hide settings of the network");
+    tier_body_must(mount_attach(root, AT_FDCWD, "/build/tmp/root"), "attach the root file system");
+    tier_body_must(mount_pivot(fd), "enter it");
 }
 
 /* --allow-suid: sudo. --overlay2=none: what is written goes to the sandbox's own files, which a snapshot clones. */
@@ -199,7 +181,7 @@ static void gvisor_run_first(const char *const *options, const char *const *what
     if (pid == 0)
         gvisor_execute(options, what, name, -1);
     int r = pid < 0 ? -errno : child_wait(pid);
-    gvisor_must(r > 0 ? -EIO : r, "start a sentry ahead");
+    tier_body_must(r > 0 ? -EIO : r, "start a sentry ahead");
     (void)signal(SIGCHLD, gvisor_lost);
     if (waitpid(-1, NULL, WNOHANG) > 0)
         gvisor_lost(SIGCHLD);
@@ -231,13 +213,13 @@ static void gvisor_make_image(void)
 {
     static const char *const parts[] = {GVISOR_STATE, GVISOR_PAGES};
     char from[64], to[64];
-    gvisor_must(mkdir(GVISOR_IMAGE, 0755) < 0 ? -errno : 0, "make a directory for saved memory");
+    tier_body_must(mkdir(GVISOR_IMAGE, 0755) < 0 ? -errno : 0, "make a directory for saved memory");
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         (void)snprintf(from, sizeof(from), GVISOR_GIVEN "/%s", parts[i]);
         (void)snprintf(to, sizeof(to), GVISOR_IMAGE "/%s", parts[i]);
-        gvisor_must(symlink(from, to) < 0 ? -errno : 0, to);
+        tier_body_must(symlink(from, to) < 0 ? -errno : 0, to);
     }
-    gvisor_must(mkfifo(GVISOR_IMAGE "/" GVISOR_LIST, 0400) < 0 ? -errno : 0, "make a pipe for saved memory");
+    tier_body_must(mkfifo(GVISOR_IMAGE "/" GVISOR_LIST, 0400) < 0 ? -errno : 0, "make a pipe for saved memory");
 }
 
 /*
@@ -248,7 +230,7 @@ static void gvisor_hold(int memory_fd)
 {
     int status = 0;
     pid_t pid = fork();
-    gvisor_must(pid < 0 ? -errno : 0, "start what goes on from saved memory");
+    tier_body_must(pid < 0 ? -errno : 0, "start what goes on from saved memory");
     if (pid == 0)
         return;
     AUTO_BUF struct buf list = BUF_INIT(GVISOR_LIST_MAX);
@@ -280,16 +262,16 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
         _exit(1);
     int joined = cgroup_door_enter(door);
     gvisor_settle(sock, host->agent_fd, runsc->fd);
-    gvisor_must(joined, "join the control group");
+    tier_body_must(joined, "join the control group");
     (void)prctl(PR_SET_NAME, "cove-blank", 0, 0, 0);
     (void)umask(022);
     if (recv(GVISOR_CONTROL, &what, 1, 0) != 1 || what != TIER_MAPPED)
         _exit(1);
-    gvisor_must(namespace_become_root(), "become root inside");
-    gvisor_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
+    tier_body_must(namespace_become_root(), "become root inside");
+    tier_body_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
     if (box->net.tcp >= 0)
-        gvisor_must(netns_gate_settle(), "set up the network");
-    gvisor_child_tell(TIER_READY);
+        tier_body_must(netns_gate_settle(), "set up the network");
+    tier_body_tell(TIER_READY);
 
     if (fd_recv(GVISOR_CONTROL, message, sizeof(message), got, 2, &n_fds) != sizeof(message) || n_fds < 1)
         _exit(0); /* never needed: the service stops */
@@ -306,7 +288,7 @@ NORETURN void gvisor_child(int sock, const struct tier_host *host, const struct 
         gvisor_make_image();
     if (message[0] == TIER_AHEAD)
         gvisor_run_first(options, create, name);
-    gvisor_child_tell(TIER_RUNS);
+    tier_body_tell(TIER_RUNS);
     if (loads_ahead)
         gvisor_hold(memory_fd);
     else if (message[0] == TIER_AHEAD)

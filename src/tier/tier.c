@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/tier.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 static bool tier_is_among(const char *name, char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -63,4 +66,26 @@ const struct tier_powers *tier_set_powers(const struct tier_set *set, const stru
     while (set->tiers[i] != tier)
         i++;
     return &set->powers[i];
+}
+
+void tier_body_fail(const char *step, int error)
+{
+    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
+    uint16_t number = (uint16_t)(error < 0 ? -error : error);
+    memcpy(message + 1, &number, sizeof(number));
+    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
+    ssize_t ignored UNUSED = send(TIER_BODY_SOCK, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
+    _exit(1);
+}
+
+void tier_body_must(int r, const char *step)
+{
+    if (r < 0)
+        tier_body_fail(step, r);
+}
+
+void tier_body_tell(char what)
+{
+    if (send(TIER_BODY_SOCK, &what, 1, MSG_NOSIGNAL) != 1)
+        _exit(1);
 }

@@ -164,6 +164,13 @@ enum tier_message {
     TIER_FAILED = 'E', /* from it: errno as uint16_t, reason as text */
 };
 
+/* In a body: its end of the socket, by which it says what it failed at and ends, or which message comes next; it ends,
+ * too, when coved is gone. */
+enum { TIER_BODY_SOCK = 3 };
+NORETURN void tier_body_fail(const char *step, int error); /* an errno of either sign */
+void tier_body_must(int r, const char *step);              /* not a negative one */
+void tier_body_tell(char what);
+
 struct tier {
     const char *name, *summary; /* summary: what it is, in a line */
     uint32_t ready;             /* at most this many spares are made */

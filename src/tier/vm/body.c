@@ -19,23 +19,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SOCK_FD = 3, STATE_FD = 4, TAP_FD = 5, SIGNALS = 64, WIRE_BUFFER_BYTES = 512 * 1024, LEND_USEC = 60 * 1000000 };
-
-NORETURN static void vm_fail(const char *step, int error)
-{
-    char message[TIER_MESSAGE_MAX] = {TIER_FAILED};
-    uint16_t number = (uint16_t)(error < 0 ? -error : error);
-    memcpy(message + 1, &number, sizeof(number));
-    int n = 3 + snprintf(message + 3, sizeof(message) - 3, "%s: %s", step, strerror(number));
-    ssize_t ignored UNUSED = send(SOCK_FD, message, MIN((size_t)n, sizeof(message) - 1), MSG_NOSIGNAL);
-    _exit(1);
-}
-
-static void vm_must(int r, const char *step)
-{
-    if (r < 0)
-        vm_fail(step, r);
-}
+enum {
+    SOCK_FD = TIER_BODY_SOCK,
+    STATE_FD,
+    TAP_FD,
+    SIGNALS = 64,
+    WIRE_BUFFER_BYTES = 512 * 1024,
+    LEND_USEC = 60 * 1000000
+};
 
 static void vm_settle_descriptors(int sock, int state_fd, int tap_fd)
 {
@@ -65,12 +56,12 @@ static void vm_reset_signals(void)
         if (s != SIGKILL && s != SIGSTOP)
             (void)signal(s, SIG_DFL);
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none)) < 0)
-        vm_fail("unblock signals", errno);
+        tier_body_fail("unblock signals", errno);
 }
 
 static void vm_tie(void)
 {
-    vm_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
+    tier_body_must(prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ? -errno : 0, "tie to the keeper");
 }
 
 NORETURN static void vm_execute(const struct jail *jail, const struct vmm *vmm, const struct vmm_spec *spec, int status)
@@ -114,22 +105,22 @@ static int vm_start(const struct jail *jail, const struct vmm_spec *spec, struct
     int status[2], r = 0, asks = -1;
     size_t n_fds = 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, status) < 0)
-        vm_fail("make a socket pair", errno);
+        tier_body_fail("make a socket pair", errno);
     pid_t pid = fork();
     if (pid < 0)
-        vm_fail("start the monitor", errno);
+        tier_body_fail("start the monitor", errno);
     if (pid == 0)
         vm_execute(jail, &vmm_qemu, spec, status[1]);
     (void)fd_close(status[1]);
     if (fd_recv(status[0], &r, sizeof(r), &asks, 1, &n_fds) != sizeof(r) || n_fds != 1)
-        vm_fail("put the monitor into its jail", r < 0 ? r : EPROTO);
+        tier_body_fail("put the monitor into its jail", r < 0 ? r : EPROTO);
     if (read(status[0], &r, sizeof(r)) == sizeof(r))
-        vm_fail("execute the monitor in its jail", r);
+        tier_body_fail("execute the monitor in its jail", r);
     (void)fd_close(status[0]);
-    vm_must(lend_await(asks, VMM_MEMORY, clock_mono() + LEND_USEC, &ret_asks->asked), "hear from the monitor");
+    tier_body_must(lend_await(asks, VMM_MEMORY, clock_mono() + LEND_USEC, &ret_asks->asked), "hear from the monitor");
     ret_asks->fd = asks;
     int fd = pidfd_open(pid, 0);
-    vm_must(fd < 0 ? -errno : 0, "watch the monitor");
+    tier_body_must(fd < 0 ? -errno : 0, "watch the monitor");
     return fd;
 }
 
@@ -141,7 +132,7 @@ static struct vm_order vm_await_order(int *ret_dir)
     if (n == 0)
         _exit(0); /* never needed: the service stops */
     if (n != sizeof(o) || o.what != TIER_DRESS)
-        vm_fail("the order to dress", EPROTO);
+        tier_body_fail("the order to dress", EPROTO);
     return o;
 }
 
@@ -159,7 +150,7 @@ static struct vm_origin vm_originate(const struct vm_order *order, const struct 
     static char path[BOOT_PATH_MAX];
     struct vm_origin o = {.saved = {.memory_fd = -1, .devices_fd = -1}, .lock = -1, .saver = -1};
     if (dir >= 0) {
-        vm_must(saved_open(dir, machine, &o.saved), "read the machine that it goes on from");
+        tier_body_must(saved_open(dir, machine, &o.saved), "read the machine that it goes on from");
         return o;
     }
     if (boot_path(order, machine, path)) {
@@ -173,7 +164,7 @@ static struct vm_origin vm_originate(const struct vm_order *order, const struct 
         o.saver = boot_saver(order, path, STATE_FD, uid);
     }
     o.saved.memory_fd = open("/trees/0/dev/zero", O_RDWR | O_CLOEXEC);
-    vm_must(o.saved.memory_fd < 0 ? -errno : 0, "open what is empty");
+    tier_body_must(o.saved.memory_fd < 0 ? -errno : 0, "open what is empty");
     return o;
 }
 
@@ -182,7 +173,7 @@ static struct vm_origin vm_originate_later(void)
 {
     struct vm_origin o = {.saved = {.memory_fd = -1}, .lock = -1, .saver = -1};
     o.saved.devices_fd = memfd_create("cove-incoming", MFD_CLOEXEC);
-    vm_must(o.saved.devices_fd < 0 ? -errno : 0, "make a file for devices");
+    tier_body_must(o.saved.devices_fd < 0 ? -errno : 0, "make a file for devices");
     return o;
 }
 
@@ -190,31 +181,29 @@ static struct vm_origin vm_originate_later(void)
 static int vm_await_memory(struct vm_order *order, const struct saved_machine *machine, int vmm_fd,
                            struct vm_origin *origin)
 {
-    const char runs = TIER_RUNS;
     struct pollfd p[] = {{.fd = SOCK_FD, .events = POLLIN}, {.fd = vmm_fd, .events = POLLIN}};
     struct saved saved = {.memory_fd = -1, .devices_fd = -1};
     struct stat st;
     off_t at = 0;
     int dir = -1;
-    if (send(SOCK_FD, &runs, 1, MSG_NOSIGNAL) != 1)
-        _exit(0);
+    tier_body_tell(TIER_RUNS);
     while (poll(p, ARRAY_SIZE(p), -1) < 0)
-        vm_must(errno == EINTR ? 0 : -errno, "wait");
-    vm_must(p[1].revents ? -ECHILD : 0, "the monitor waits no more");
+        tier_body_must(errno == EINTR ? 0 : -errno, "wait");
+    tier_body_must(p[1].revents ? -ECHILD : 0, "the monitor waits no more");
     const struct vm_order next = vm_await_order(&dir);
     order->chain = next.chain;
     order->pids = next.pids;
     order->is_ahead = next.is_ahead;
-    vm_must(dir < 0 ? -EPROTO : saved_open(dir, machine, &saved), "read the machine that it goes on from");
-    vm_must(vm_disk_fill(order), "copy the disk");
-    vm_must(fstat(saved.devices_fd, &st) < 0 ? -errno : 0, "read its devices");
+    tier_body_must(dir < 0 ? -EPROTO : saved_open(dir, machine, &saved), "read the machine that it goes on from");
+    tier_body_must(vm_disk_fill(order), "copy the disk");
+    tier_body_must(fstat(saved.devices_fd, &st) < 0 ? -errno : 0, "read its devices");
     while (at < st.st_size) { /* by its own offset the monitor reads */
         char block[16 * 1024];
         const ssize_t n = pread(saved.devices_fd, block, sizeof(block), at);
-        vm_must(n <= 0                                                        ? -EIO
-                : pwrite(origin->saved.devices_fd, block, (size_t)n, at) == n ? 0
-                                                                              : -EIO,
-                "copy its devices");
+        tier_body_must(n <= 0                                                        ? -EIO
+                       : pwrite(origin->saved.devices_fd, block, (size_t)n, at) == n ? 0
+                                                                                     : -EIO,
+                       "copy its devices");
         at += n;
     }
     origin->saved.memory_fd = saved.memory_fd;
@@ -227,7 +216,7 @@ static void vm_pair(int ret_pair[static 2])
 {
     static const int size = WIRE_BUFFER_BYTES;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_pair) < 0)
-        vm_fail("make a socket pair", errno);
+        tier_body_fail("make a socket pair", errno);
     for (int i = 0; i < 2; i++)
         (void)setsockopt(ret_pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
 }
@@ -239,7 +228,7 @@ static int vm_devices_file(int *ret_to)
     int fd = memfd_create("cove-devices", MFD_CLOEXEC);
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     *ret_to = fd < 0 ? -1 : open(path, O_WRONLY | O_CLOEXEC);
-    vm_must(*ret_to < 0 ? -errno : 0, "make a file for devices");
+    tier_body_must(*ret_to < 0 ? -errno : 0, "make a file for devices");
     return fd;
 }
 
@@ -248,15 +237,14 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
     static struct vm_order order;
     struct vm_asks asks;
     int joined = cgroup_door_enter(door), wire[2], console[2], monitor[2], dir = -1, devices_to = -1;
-    const char ready = TIER_READY, *step = "";
+    const char *step = "";
     vm_settle_descriptors(sock, state_fd, tap_fd);
-    vm_must(joined, "join the control group");
+    tier_body_must(joined, "join the control group");
     vm_reset_signals();
     (void)prctl(PR_SET_NAME, "cove-machine", 0, 0, 0);
     (void)umask(022);
     vm_tie();
-    if (send(SOCK_FD, &ready, 1, MSG_NOSIGNAL) != 1)
-        _exit(1);
+    tier_body_tell(TIER_READY);
 
     order = vm_await_order(&dir);
     struct jail jail = {.usr = VM_STAGE_USR, .uid = uid, .device = order.emulated ? NULL : VM_STAGE_KVM};
@@ -270,7 +258,7 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
     saved_describe(&machine);
     struct vm_origin origin = order.awaits ? vm_originate_later() : vm_originate(&order, &machine, dir, uid);
     int n_layers = vm_disks(&order, origin.disk, uid, &jail, &step);
-    vm_must(n_layers, step);
+    tier_body_must(n_layers, step);
     origin.lock = fd_close(origin.lock);
     vm_pair(wire);
     vm_pair(console);
@@ -292,10 +280,11 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
         dir = vm_await_memory(&order, &machine, vmm_fd, &origin);
     int lent = lend(asks.fd, asks.asked, origin.saved.memory_fd);
     if (lent == -ENOENT) { /* a signal has interrupted it: it asks anew */
-        vm_must(lend_await(asks.fd, VMM_MEMORY, clock_mono() + LEND_USEC, &asks.asked), "hear from the monitor again");
+        tier_body_must(lend_await(asks.fd, VMM_MEMORY, clock_mono() + LEND_USEC, &asks.asked),
+                       "hear from the monitor again");
         lent = lend(asks.fd, asks.asked, origin.saved.memory_fd);
     }
-    vm_must(lent, "give the monitor its memory");
+    tier_body_must(lent, "give the monitor its memory");
     const struct relay_spec relay = {.sock = SOCK_FD,
                                      .state_fd = STATE_FD,
                                      .wire_fd = wire[0],
@@ -316,7 +305,7 @@ void vm_body(int sock, int state_fd, int tap_fd, const struct cgroup_door *door,
     for (size_t i = 0; i < ARRAY_SIZE(given); i++)
         (void)fd_close(given[i]);
     const struct jail empty = {.usr = VM_STAGE_USR, .uid = uid + 1};
-    vm_must(jail_enter(&empty), "give up what it may");
+    tier_body_must(jail_enter(&empty), "give up what it may");
     vm_tie(); /* once more: the change of ids has cleared it */
     relay_run(&relay);
 }

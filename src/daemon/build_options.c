@@ -4,13 +4,6 @@
 #include "policy/policy.h"
 #include "sandbox/network/network.h"
 
-static int build_options_number(struct str value, uint64_t most, uint64_t *ret_number, struct err *err)
-{
-    if (str_to_u64(value, ret_number) < 0 || *ret_number > most)
-        return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s' is out of range", STR_ARG(value));
-    return 0;
-}
-
 /* "network.allow=NAME": the rule goes behind those before it; with one that allows, the rest is denied. */
 static bool build_options_rule(struct str key, struct str value, json_t **policies)
 {
@@ -55,29 +48,29 @@ static int build_options_apply(struct str key, struct str value, struct arena *a
                                struct core_config *core, struct build_alias *aliases, const char **insecure,
                                json_t **ret_policy, struct err *err)
 {
-    uint64_t concurrency = 0;
-    if (str_eqc(key, "concurrency")) {
-        if (build_options_number(value, 64, &concurrency, err) < 0)
-            return -1;
+    uint64_t concurrency = config->concurrency;
+    const struct {
+        const char *key;
+        uint64_t most, *to;
+    } numbers[] = {{"concurrency", 64, &concurrency},
+                   {"step-timeout-ms", INT64_MAX / 2000, &config->step_timeout_ms},
+                   {"timeout-ms", INT64_MAX / 2000, &config->timeout_ms},
+                   {"disk", INT64_MAX, &config->disk_bytes},
+                   {"disk-reserve", INT64_MAX, &config->disk_reserve_bytes}};
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        if (!str_eqc(key, numbers[i].key))
+            continue;
+        if (str_to_u64(value, numbers[i].to) < 0 || *numbers[i].to > numbers[i].most)
+            return err_set(err, ERR_INVALID_ARGUMENT, "--builds: '%.*s' is out of range", STR_ARG(value));
+        if (numbers[i].to == &config->disk_reserve_bytes && !config->disk_reserve_bytes)
+            config->disk_reserve_bytes = UPLOADS_RESERVE_NONE;
         config->concurrency = (unsigned)concurrency;
         return 0;
     }
-    if (str_eqc(key, "step-timeout-ms"))
-        return build_options_number(value, INT64_MAX / 2000, &config->step_timeout_ms, err);
-    if (str_eqc(key, "timeout-ms"))
-        return build_options_number(value, INT64_MAX / 2000, &config->timeout_ms, err);
     if (str_eqc(key, "checkpoint"))
         return checkpoint_mode_parse(value, &core->checkpoint) == 0
                    ? 0
                    : err_set(err, ERR_INVALID_ARGUMENT, "--builds: checkpoint is " CHECKPOINT_WORDS);
-    if (str_eqc(key, "disk"))
-        return build_options_number(value, INT64_MAX, &config->disk_bytes, err);
-    if (str_eqc(key, "disk-reserve")) {
-        if (build_options_number(value, INT64_MAX, &config->disk_reserve_bytes, err) < 0)
-            return -1;
-        config->disk_reserve_bytes = config->disk_reserve_bytes ? config->disk_reserve_bytes : UPLOADS_RESERVE_NONE;
-        return 0;
-    }
     if (str_eqc(key, "webhook")) {
         if (!*ret_policy)
             *ret_policy = json_pack("{s:s,s:[]}", "default", "allow", "rules");

@@ -30,7 +30,6 @@
 #include "coved/requests.h"
 #include "coved/state.h"
 #include "coved/storage/image.h"
-#include "coved/storage/rootfs.h"
 #include "coved/storage/storage.h"
 #include "coved/storage/sweeper.h"
 #include "coved/workers/job.h"
@@ -40,6 +39,7 @@
 #include "coved/workers/worker.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/pool/pool.h"
+#include "kernel/probe.h"
 #include "kernel/watch/filewatch.h"
 #include "kernel/watch/procwatch.h"
 #include "tier/microvm.h"
@@ -49,6 +49,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -372,6 +373,48 @@ static int watch_files(struct coved *c, struct err *err)
     return r < 0 ? err_errno(err, r, "watch what sandboxes do") : 0;
 }
 
+/* COVE_OVERLAY=detached or =attached takes that mode or none; it is for tests. */
+static int serve_try_overlay(const struct probe_env *env, enum overlay_mode *ret_mode, struct err *err)
+{
+    const char *forced = getenv("COVE_OVERLAY");
+    if (!forced || !*forced) {
+        int r = probe_overlay_mode(env, ret_mode);
+        return r < 0 ? err_errno(err, r, "overlay of idmapped layers") : 0;
+    }
+    const bool is_attached = strcmp(forced, "attached") == 0;
+    if (!is_attached && strcmp(forced, "detached") != 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "COVE_OVERLAY must be detached or attached");
+    *ret_mode = is_attached ? OVERLAY_ATTACHED : OVERLAY_DETACHED;
+    int r = probe_overlay(env, *ret_mode);
+    return r < 0 ? err_errno(err, r, "overlay of idmapped layers, %s as COVE_OVERLAY says", forced) : 0;
+}
+
+/*
+ * How root file systems of sandboxes are mounted here: found out by doing it, once, on the pool's own file system.
+ * pool_dir: as seen from where we are; what a crash leaves of it lies where pool_reset() looks. state_dir: for people.
+ */
+static int serve_choose_overlay(const char *pool_dir, const char *state_dir, enum overlay_mode *ret_mode,
+                                struct err *err)
+{
+    AUTO_FREE char *dir = mem_printf("%s/new", pool_dir);
+    if (mkdir(dir, 0755) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "make %s", dir);
+    const struct probe_env env = {dir};
+    enum overlay_mode mode = OVERLAY_DETACHED;
+    if (serve_try_overlay(&env, &mode, err) < 0) {
+        log_error(
+            "sandboxes can't have root file systems in %s: Linux 5.19 and a file system with idmapped mounts (ext4,"
+            " xfs, btrfs) are needed; set state_dir or COVE_STATE to a place on one ('coved doctor' says more)",
+            state_dir);
+        return -1;
+    }
+    if (mode == OVERLAY_ATTACHED)
+        log_info("root file systems are mounted from attached layers (not needed from Linux 6.15 on): creating a "
+                 "sandbox takes longer");
+    *ret_mode = mode;
+    return 0;
+}
+
 static int set_up(struct coved *c, int keeper_fd, struct err *err)
 {
     AUTO_FREE char *dir = NULL;
@@ -397,7 +440,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
         tier_set_probe(&c->host, c->config->tiers, c->config->n_tiers, c->config->minimum_tier, &c->tiers, err) < 0 ||
         storage_open(c->config, c->records, &c->storage, err) < 0 ||
         stage_enter(c->storage.mount, c->config->run_dir, &c->stage, err) < 0 || serve_open_pool(c, err) < 0 ||
-        rootfs_choose("/pool", c->config->state_dir, &mode, err) < 0)
+        serve_choose_overlay("/pool", c->config->state_dir, &mode, err) < 0)
         return -1;
     inherited_close(&c->inherited);
     c->listeners.inherited = NULL;

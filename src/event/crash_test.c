@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "event/test_log.h"
 #include "event/verify.h"
-#include "store/meta.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

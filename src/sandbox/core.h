@@ -16,7 +16,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "sandbox/engine.h"
 #include "sandbox/principal.h"
 
 #include <uv.h>
@@ -29,6 +28,7 @@ struct core_webhooks;
 struct holder;
 struct artefacts;
 struct sandbox;
+struct tier_list;
 
 enum { CORE_KEEP_EVENTS = 200000, CORE_KEEP_ENDED = 10000, CORE_KEEP_ENDED_DAYS = 7 };
 
@@ -53,6 +53,28 @@ struct core_guest {
         *template_id; /* variables of every process: "true", the ids of the sandbox and its template */
     /* the prefix of the extended attributes that are a file's metadata; NULL: WIRE_ATTRIBUTES */
     const char *attributes;
+};
+
+/*
+ * The engine: the machine that sandboxes are on, and what it can do. Today there is one, this machine, whose coved
+ * answers wire/supervisor.h over a socket pair; sandbox/supervisor.h is its client, and all that the core knows of a
+ * machine.
+ *
+ * What a machine on the other end of a network would need beside another client:
+ * - sessions and the link to cove-egress are descriptors in answers of coved: there they are streams that are dialled
+ *   by a number in the answer (of a session nothing is promised but that it is a stream);
+ * - so are images, comparisons and evidence, which are written to a descriptor that goes along;
+ * - SUP_RESTARTED and SUP_AGAIN carry over as they are: a connection that was lost is a coved that has died, and
+ *   requests that have no answer are repeated;
+ * - layers are named by digest or by an id that is nobody else's, so that one which isn't there can be fetched by its
+ *   name;
+ * - a home in the sandbox's id, by which whoever has the id knows the machine;
+ * - how much is free, and which tiers there are, told once a second and not once at the start.
+ */
+struct engine {
+    int supervisor_fd; /* SOCK_SEQPACKET to coved (wire/supervisor.h); owned by the core from core_open() on */
+    const struct tier_list *tiers; /* which boundaries there are (wire/tiers.h); borrowed; NULL: containers */
+    const char *default_tier;      /* of a request that names none, borrowed; NULL: the weakest one available */
 };
 
 struct core_config {

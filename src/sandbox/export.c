@@ -7,7 +7,6 @@
 #include "sandbox/network/network_internal.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
-#include "store/meta.h"
 
 enum {
     EXPORT_EVENTS = 100,

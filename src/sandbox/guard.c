@@ -7,7 +7,6 @@
 #include "sandbox/hold.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
-#include "store/meta.h"
 
 /* The rules of a level that has no sandbox. They are read from the store when they are first needed. */
 struct guard_entry {

@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "sandbox/core.h"
-#include "store/life_rows.h"
+#include "store/event_rows.h"
 
 enum {
     WEBHOOK_ID_LEN = 19,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store: one SQLite file (WAL) with everything of cove-api that must outlive it. This header opens it and ends
- * batches; rows are written and read by the modules beside it (sandbox_rows.h, meta.h, artefact.h, event_rows.h). All
+ * batches; rows are written and read by the modules beside it (sandbox_rows.h, artefact.h, event_rows.h). All
  * SQL of Cove lives in this folder.
  *
  * Theory of operation
@@ -22,6 +22,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/list.h"
 
@@ -82,3 +83,9 @@ struct store_hook {
 
 void store_hook_add(struct store *s, struct store_hook *hook);
 void store_hook_remove(struct store_hook *hook);
+
+/* A few small values of the whole instance (its id, keys), by name. meta_get() appends the value and returns 1, or 0
+ * when there is none; to delete one that isn't there is no error. */
+int meta_get(struct store *s, const char *key, struct buf *ret_value, struct err *err) WARN_UNUSED;
+int meta_put(struct store *s, const char *key, struct str value, struct err *err) WARN_UNUSED;
+int meta_delete(struct store *s, const char *key, struct err *err) WARN_UNUSED;

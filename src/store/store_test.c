@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/buf.h"
 #include "base/fd.h"
-#include "store/life_rows.h"
-#include "store/meta.h"
+#include "store/event_rows.h"
 #include "store/schema.h"
 #include "store/store.h"
 #include "store/tenant_rows.h"

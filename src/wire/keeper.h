@@ -10,7 +10,7 @@
 
 #include "base/def.h"
 
-/* In run_dir: the configuration in force (coved/workers/accepted.h); and the one before, until a coved serves with the
+/* In run_dir: the configuration in force (coved/workers/keeper.h); and the one before, until a coved serves with the
  * new one. */
 #define KEEPER_CONFIG "cove.yaml"
 #define KEEPER_CONFIG_BEFORE KEEPER_CONFIG ".before"

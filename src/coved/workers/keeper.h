@@ -11,15 +11,26 @@
  *  3. All its children have it as the source of their parent-death signal. With the keeper everything ends.
  *  4. It never waits for coved, only for its own messages to be taken while coved lists records, which coved does
  *     before anything else.
- *  5. coved reads the configuration that was accepted last (coved/workers/accepted.h), whatever the file says by now: a
+ *  5. coved reads the configuration that was accepted last, whatever the file says by now: a
  *     crash takes nothing new in. A reload (HUP or USR2) accepts the file if coved finds nothing wrong with it, and
  *     takes it back if no coved can serve with it.
  */
 #pragma once
 
-#include "coved/workers/accepted.h"
+#include "base/err.h"
 
 enum { KEEPER_EXIT_AGAIN = 3 /* coved has made way for another one */ };
+
+/* The configuration in force: a copy of the file that people write, in run_dir (wire/keeper.h has the names), which
+ * each coved of this service reads. */
+struct accepted {
+    char *from;          /* owned: what people write */
+    bool may_be_missing; /* `from` may: an empty one then */
+    char *path, *before; /* owned */
+};
+
+/* Copies the file; coved and its children are led to the copy by COVE_CONFIG from here on. */
+int accepted_open(const char *run_dir, struct accepted *ret_accepted, struct err *err) WARN_UNUSED;
 
 /*
  * program: that is executed, also when another file has taken its place meanwhile. config: the file that people write.

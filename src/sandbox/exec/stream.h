@@ -81,3 +81,7 @@ const char *stream_check_frame(struct stream *st, const struct wire_frame *f, st
 /* Decodes END. *ret_err: its code is ERR_OK on success. */
 const char *stream_check_end(struct stream *st, struct str payload, struct str *ret_tail,
                              struct err *ret_err) WARN_UNUSED;
+
+/* Makes text that came out of a sandbox fit for messages: at most size - 1 bytes, cut between characters; control
+ * characters and what is not UTF-8 become '?'. Terminates. */
+void text_clean(struct str s, char *ret_text, size_t size);

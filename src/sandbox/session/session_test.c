@@ -3,7 +3,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/exec/stream.h"
-#include "sandbox/files/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -24,6 +24,7 @@
 #include "tier/container_nest.h"
 #include "base/child.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "kernel/caps.h"
 #include "kernel/cgroup/cgroup.h"
 #include "kernel/mount.h"
@@ -396,6 +397,7 @@ static int nest_root(const struct tier_host *host, const struct tier_nest *n, in
     AUTO_CLOSE int users = -1, box = -1;
     int lower[POOL_LOWER_MAX];
     size_t n_lower = 0;
+    const char *step = NULL;
     (void)snprintf(key, sizeof(key), "%s.%s", n->asked->name, n->asked->root);
     (void)snprintf(hostname, sizeof(hostname), "%s\n", n->asked->name);
     (void)snprintf(scratch, sizeof(scratch), "/scratch/%d", (int)getpid());
@@ -416,10 +418,12 @@ static int nest_root(const struct tier_host *host, const struct tier_nest *n, in
                                     .is_alone = true};
     if (r == 0 && overlay.mode == OVERLAY_ATTACHED && mkdir(scratch, 0700) < 0)
         r = -errno;
-    r = r ? r : overlay_mount(&overlay, ret_fd, NULL, NULL);
+    r = r ? r : overlay_mount(&overlay, ret_fd, NULL, &step);
     /* Who had the session of the one before may have died just now, and its processes not be gone yet. */
     for (unsigned i = 0; r == -EBUSY && i < NEST_WAITS && usleep(NEST_WAIT_US) == 0; i++)
-        r = overlay_mount(&overlay, ret_fd, NULL, NULL);
+        r = overlay_mount(&overlay, ret_fd, NULL, &step);
+    if (r < 0 && step)
+        log_warn("mount the root of service '%s': %s: %s", n->asked->name, step, strerror(-r));
     for (size_t i = 0; overlay.mode == OVERLAY_ATTACHED && i <= n_lower + 1; i++) {
         char at[48];
         (void)snprintf(at, sizeof(at), "%s/%zu", scratch, i);

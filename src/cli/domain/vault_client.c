@@ -191,9 +191,9 @@ static void vault_warn(struct context *ctx, struct str name)
 static void vault_warn_value(struct context *ctx, const char *value)
 {
     static const char mark[] = "${secret:";
-    while (value && (value = strstr(value, mark))) {
-        value += strlen(mark);
-        vault_warn(ctx, str_n(value, strcspn(value, "}")));
+    for (const char *at = value ? strstr(value, mark) : NULL; at; at = strstr(at, mark)) {
+        at += strlen(mark);
+        vault_warn(ctx, str_n(at, strcspn(at, "}")));
     }
 }
 

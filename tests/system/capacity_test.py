@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from leaks import running
-from service import TOP, WARM, children, opened, read, wait_until
+from service import TOP, WARM, children, read, wait_until
 
 PAGE = TOP / "docs/CAPACITY.md"
 SANDBOXES, SLACK = 60, 6
@@ -32,11 +32,17 @@ def used_by_groups(service):
 
 def measure(service, sandboxes=0):
     """With the same stock each time: a blank box has a descriptor more than one with files."""
-    assert wait_until(lambda: service.settle(sandboxes)["boxes in the pool"] == WARM + sandboxes), (service.counts(), service.tail())
+    counts = {}
+
+    def settle():
+        counts.update(service.settle(sandboxes))
+        return counts["boxes in the pool"] == WARM + sandboxes
+
+    assert wait_until(settle), (counts, service.tail())
     workers = [service.coved_pid, service.child("cove-api"), service.child("cove-egress"), service.coved.pid]
     return {
         "overhead": (used_by_groups(service) + sum(map(memory_of, workers))) / MIB,
-        "descriptors of coved": len(opened(service.coved_pid)),
+        "descriptors of coved": counts["descriptors of coved"],
         "processes": len(children(service.coved.pid)),
     }
 

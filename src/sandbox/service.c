@@ -319,8 +319,8 @@ static struct sandbox_service *service_find(const struct sandbox *sb, struct str
     return NULL;
 }
 
-static int service_check(const struct sandbox *sb, const struct service_spec *spec, const struct template *t,
-                         struct err *err)
+static int service_check(const struct sandbox *sb, const struct actor *actor, const struct service_spec *spec,
+                         const struct template *t, struct err *err)
 {
     const struct nest_root root = {.name = ""};
     size_t n = 0;
@@ -343,6 +343,8 @@ static int service_check(const struct sandbox *sb, const struct service_spec *sp
         return -1;
     if (t->tier && strcmp(t->tier, sb->info.tier) != 0)
         return err_set(err, ERR_FAILED_PRECONDITION, "template '%s' is for the tier '%s'", t->id, t->tier);
+    if (actor->who.sandbox && strcmp(t->id, sb->info.template_id) != 0) /* whose files it would read */
+        return err_set(err, ERR_PERMISSION_DENIED, "this API key is for one sandbox, and so for its template alone");
     return 0;
 }
 
@@ -390,7 +392,7 @@ int service_add(struct sandbox *sb, const struct actor *actor, const struct serv
 {
     const struct template *t;
     if (sandbox_usable(sb, err) < 0 || core_template_find(sb->core, actor->who.view, spec->template_ref, &t, err) < 0 ||
-        service_check(sb, spec, t, err) < 0)
+        service_check(sb, actor, spec, t, err) < 0)
         return -1;
     json_t *words = service_describe(spec, t, err);
     if (!words)

@@ -135,6 +135,16 @@ def test_another_tenants_template_is_not_there(service):
         assert "mine" in json.dumps(other.add("db", template="mine", status=404))
 
 
+def test_a_key_for_one_sandbox_has_its_template_alone(service):
+    with Box(service) as box:
+        assert box.ask("POST", "/snapshots", {"name": "others"})[0] in (200, 201)
+        key = service.cove("key", "create", "--name", "one", "--sandbox", box.id).stdout.strip()
+        one = Box(service, found=box.id, key=key)
+        assert "for one sandbox" in one.add(template="others", status=403)["error"]["message"]
+        one.add()
+        assert box.services() == {"db": "running"}
+
+
 def test_it_goes_on_through_pauses_and_forks(service):
     with Box(service) as box:
         box.add()

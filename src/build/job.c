@@ -187,7 +187,8 @@ static void job_on_denied(void *ctx, const char *target, const char *reason, con
 {
     struct build_job *j = ctx;
     AUTO_FREE char *text = mem_printf("[%s] the network policy denied %s: %s. To allow it: --allow %s%s%s "
-                                      "of 'cove template build' or 'add', or builds.allow in the configuration",
+                                      "of 'cove template build' or 'add', with all else that the build needs, or "
+                                      "builds.allow in the configuration",
                                       j->prefix, target, reason, target, closed_address ? " --allow " : "",
                                       closed_address ? closed_address : "");
     if (job_is_over(j) || (j->denied && strcmp(j->denied, text) == 0) || ++j->n_denied > DENIED_TOLD_MAX)

@@ -5,9 +5,9 @@
  *  1. What a service is, is JSON that never changes: it is the sandbox's row, what forks inherit, and what is told.
  *     Where it is, is enum service_state; moves are in service_begin(), service_ready(), service_ends() and
  *     services_stop().
- *  2. A start makes the nest, starts the program in it, waits for each port in turn, then for the ready command, each
- *     SERVICE_READY_MS at most, in which the sandbox runs. The waiting is the agent's and a shell's. Where that fails, a
- *     new service is forgotten, one of before has exited.
+ *  2. A start makes the nest, starts the program in it, and waits for each port in turn, then for the ready command:
+ *     each for at most SERVICE_READY_MS in which the sandbox runs. The agent waits for ports, a shell for the command.
+ *     When a start fails, a new service is forgotten; one that ran before has exited.
  *  3. The first start is the client's action, with the client's name and rights; later ones, on the same words, are our
  *     own.
  */
@@ -151,7 +151,7 @@ static int service_dial(struct sandbox_service *s, uint16_t port, struct err *er
     return stream_open(s->nest->session, b, &ops, s, SERVICE_READY_MS, &s->dial, err);
 }
 
-static void service_tried(void *ctx, const struct exec_exit *exit UNUSED)
+static void service_tried(void *ctx, const struct exec_exit *exit)
 {
     struct sandbox_service *s = ctx;
     s->ready = NULL;

@@ -17,8 +17,9 @@
  *                                                                   "addresses":[...],"intercepted":false,"suggestion":TEXT?}
  *   {"op":"seal","tag":3,"id":ID,"value":TEXT}                     {"op":"sealed","tag":3,"value":SEALED}
  *   {"op":"secrets","tag":4}                                       {"op":"secrets","tag":4,"names":[...]}
- *   {"op":"post","tag":5,"policy":{...},"url":URL,                 {"op":"posted","tag":5,"status":S}   the machine's own request, judged by this policy; no
- *    "headers":{NAME:VALUE,...},"body":TEXT,"tenant":N?}                                                 redirect is followed, and of the answer nothing is read but its status
+ *   {"op":"post","tag":5,"policy":{...},"url":URL,                 {"op":"posted","tag":5,"status":S}
+ *    "headers":{NAME:VALUE,...},"body":TEXT,"tenant":N?}           the machine's own request, judged by this policy; no
+ *                                                                  redirect is followed, and only the status is read
  *   {"op":"ask","tag":6,"url":URL,"body":TEXT,"timeout_ms":N,      {"op":"asked","tag":6,"status":S,"body":TEXT}   of a service of the operator's, judged by no policy
  *    "headers":{NAME:VALUE,...}?}
  *   any that fails                                                 {"op":"failed","tag":T,"code":CODE,"message":TEXT}   code: err_code_name()

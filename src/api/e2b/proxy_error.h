@@ -11,4 +11,3 @@ void proxy_error_not_found(struct http_request *req, struct str sandbox_id);    
 void proxy_error_port_closed(struct http_request *req, struct str sandbox_id, uint16_t port); /* 502 */
 void proxy_error_internal_route(struct http_request *req, struct str path);                   /* 404 */
 void proxy_error_bad_target(struct http_request *req, const char *problem);                   /* 400, plain text */
-

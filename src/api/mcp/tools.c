@@ -143,7 +143,8 @@ const struct mcp_tool mcp_tools[] = {
      "It is reached at its name, and at 127.0.0.1, and is ready when this answers.",
      ARG_SANDBOX
      "|name s! Its name, and host name|image s! An image, or a template's name"
-     "|command s A line for sh (what the image says)|ports I Ports at which it listens: it is ready when somebody does|env S Its variables: NAME=value",
+     "|command s A line for sh (what the image says)|ports I Ports at which it listens: it is ready when somebody does"
+     "|env S Its variables: NAME=value",
      ENV "envs=env", environment_add_service_tool, MCP_USES, MCP_SANDBOX | MCP_DESTRUCTIVE},
 };
 const size_t mcp_n_tools = ARRAY_SIZE(mcp_tools);

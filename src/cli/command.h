@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a command of `cove` is: a row of text for help and completion, a table of its options, and a function. Each
- * stands in its own cmd_<name>.c; main.c lists them.
+ * What a command of `cove` is: text for help and completion, a table of its options, and a function. Each stands in its
+ * own cmd_<name>.c; cmd/commands.h lists them.
  */
 #pragma once
 
@@ -34,12 +34,17 @@ struct flag {
 
 struct context;
 
-struct command {
-    const char *name, *summary;
+/* What --help says, of src/cli/help/<name>.txt. */
+struct command_text {
     const char *synopsis;    /* after "cove NAME", one line for each form */
     const char *description; /* paragraphs; a line that begins with a blank is kept as it is */
     const char *exit_status; /* NULL: 0, 1 and 2 */
     const char *examples;    /* lines */
+};
+
+struct command {
+    const char *name, *summary;
+    const struct command_text *text;
     /*
      * For completion: KIND[=WORD WORD...][|KIND]: what the first operand is, words that it may be instead, what the
      * others are when that is not the same. Kinds are "", "id", "path" (of a file here), "file" (here or in a sandbox),

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/completion.h"
 
+/* src/cli/completion: the scripts, with marks where commands and flags go. */
+extern const char script_cove_bash[], script_cove_zsh[], script_cove_fish[];
+static const char mark_commands[] = "    @commands) ;;\n";
+
 /* What command.h says of operands, apart. */
 struct operands {
     struct str first, words, others;
@@ -15,6 +19,15 @@ static struct operands operands_of(const struct command *c)
     (void)str_split(&head, '=', &o.first);
     o.words = head.p ? head : STR("");
     return o;
+}
+
+/* What stands in a script before a mark that is replaced by what follows here; then *rest is behind the mark. */
+static void append_before(struct buf *b, const char **rest, const char *mark)
+{
+    const char *at = strstr(*rest, mark);
+    assert(at);
+    (void)!buf_append(b, *rest, (size_t)(at - *rest));
+    *rest = at + strlen(mark);
 }
 
 static void append_names(struct buf *b, const struct command *const *commands)
@@ -38,55 +51,15 @@ static void append_flags(struct buf *b, const struct command *c, bool valued)
     }
 }
 
-static const char bash_head[] =
-    "# bash completion for cove: source <(cove completion bash)\n# compgen -W expands what it is given: only what "
-    "can be an id gets there, whatever a service says.\n_cove_ids() {\n    local id\n    while IFS= read -r id; do\n "
-    "       [[ ! $id =~ ^[a-z0-9]+$ ]] || printf '%s\\n' \"$id\"\n    done < <(cove ls -q 2>/dev/null)\n}\n_cove() "
-    "{\n    local cur=${COMP_WORDS[COMP_CWORD]} cmd=${COMP_WORDS[1]} flags='' valued='' operands='' words='' "
-    "others='' ends='' word i\n    COMPREPLY=()\n    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        mapfile -t "
-    "COMPREPLY < <(compgen -W '";
-
 /* Readline cuts --user=root into three words. What is no operand of ours is left to its own completion, of files. */
-static const char bash_tail[] =
-    "    esac\n"
-    "    for ((i = 2; i < COMP_CWORD; i++)); do\n"
-    "        word=${COMP_WORDS[i]}\n"
-    "        if [[ $valued == *\" $word \"* ]]; then\n"
-    "            i=$((i + 1))\n"
-    "            [[ ${COMP_WORDS[i]} != = ]] || i=$((i + 1))\n"
-    "            [ \"$i\" -lt \"$COMP_CWORD\" ] || return 0\n"
-    "        elif [[ $word != -* ]]; then\n"
-    "            words='' operands=${others:-$operands}\n"
-    "            [ -z \"$ends\" ] || flags=''\n"
-    "            break\n"
-    "        fi\n"
-    "    done\n"
-    "    case $cur in\n"
-    "    -*) mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$cur\") ;;\n"
-    "    *)\n"
-    "        case $operands in\n"
-    "        id) mapfile -t COMPREPLY < <(compgen -W \"$words $(_cove_ids)\" -- \"$cur\") ;;\n"
-    "        command) mapfile -t COMPREPLY < <(compgen -c -- \"$cur\") ;;\n"
-    "        file)\n"
-    "            mapfile -t COMPREPLY < <(compgen -f -- \"$cur\"; compgen -S : -W \"$(_cove_ids)\" -- \"$cur\")\n"
-    "            [[ ${#COMPREPLY[@]} -ne 1 || ${COMPREPLY[0]} != *: ]] || compopt -o nospace 2>/dev/null\n"
-    "            ;;\n"
-    "        shell) mapfile -t COMPREPLY < <(compgen -W 'bash zsh fish' -- \"$cur\") ;;\n"
-    "        subcommand) mapfile -t COMPREPLY < <(compgen -W \"$commands exit-codes\" -- \"$cur\") ;;\n"
-    "        *) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\") ;;\n"
-    "        esac\n"
-    "        ;;\n"
-    "    esac\n"
-    "}\n"
-    "complete -o default -F _cove cove\n";
-
 static void write_bash(const struct command *const *commands, struct buf *b)
 {
-    buf_append_cstr(b, bash_head);
-    append_names(b, commands);
-    buf_append_cstr(b, "' -- \"$cur\")\n        return\n    fi\n    local commands='");
-    append_names(b, commands);
-    buf_append_cstr(b, "'\n    case $cmd in\n");
+    const char *rest = script_cove_bash;
+    for (int i = 0; i < 2; i++) {
+        append_before(b, &rest, "@names");
+        append_names(b, commands);
+    }
+    append_before(b, &rest, mark_commands);
     for (size_t i = 0; commands[i]; i++) {
         const struct operands o = operands_of(commands[i]);
         buf_printf(b, "    %s) operands='%.*s' words='%.*s' others='%.*s'%s valued=' ", commands[i]->name,
@@ -97,7 +70,7 @@ static void write_bash(const struct command *const *commands, struct buf *b)
         append_flags(b, commands[i], false);
         buf_append_cstr(b, "' ;;\n");
     }
-    buf_append_cstr(b, bash_tail);
+    buf_append_cstr(b, rest);
 }
 
 /* ---- zsh and fish quote their descriptions ---- */
@@ -174,35 +147,18 @@ static void append_zsh_operands(struct buf *b, struct operands o)
     }
 }
 
-static const char zsh_head[] =
-    "#compdef cove\n"
-    "# zsh completion for cove: source <(cove completion zsh)\n"
-    "# Only what can be an id is offered, whatever a service says.\n"
-    "_cove_ids() { local -a ids; ids=(${${(f)\"$(cove ls -q 2>/dev/null)\"}:#*[^a-z0-9]*}); compadd \"$@\" -a ids }\n"
-    "_cove_ids_or() { compadd -- $@; _cove_ids }\n"
-    "_cove_files() { _files; _cove_ids -S : }\n"
-    "_cove_topics() { _describe command verbs -- '(exit-codes:\"what an exit code means\")' }\n"
-    "_cove() {\n"
-    "    local -a verbs\n"
-    "    verbs=(\n";
-
-/* Loaded from $fpath, the whole is the function, and this its first call. */
-static const char zsh_tail[] = "    esac\n"
-                               "}\n"
-                               "if [ \"$funcstack[1]\" = _cove ]; then _cove \"$@\"; else compdef _cove cove; fi\n";
-
+/* Loaded from $fpath, the whole is the function, and its last line the first call. */
 static void write_zsh(const struct command *const *commands, struct buf *b)
 {
+    const char *rest = script_cove_zsh;
     const struct flag *f;
-    buf_append_cstr(b, zsh_head);
+    append_before(b, &rest, "        '@verbs'\n");
     for (size_t i = 0; commands[i]; i++) {
         buf_printf(b, "        '%s:", commands[i]->name);
         append_quoted(b, commands[i]->summary, ":");
         buf_append_cstr(b, "'\n");
     }
-    buf_append_cstr(b,
-                    "    )\n    if (( CURRENT == 2 )); then\n        _describe command verbs\n        return\n    fi\n"
-                    "    local cmd=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $cmd in\n");
+    append_before(b, &rest, mark_commands);
     for (size_t i = 0; commands[i]; i++) {
         buf_printf(b, "    %s) _arguments -s%s", commands[i]->name,
                    commands[i]->flags_end_at_operand ? " -A '-*'" : "");
@@ -211,41 +167,10 @@ static void write_zsh(const struct command *const *commands, struct buf *b)
         append_zsh_operands(b, operands_of(commands[i]));
         buf_append_cstr(b, "\n        ;;\n");
     }
-    buf_append_cstr(b, zsh_tail);
+    buf_append_cstr(b, rest);
 }
 
 /* ---- fish ---- */
-
-static const char fish_head[] =
-    "# fish completion for cove: cove completion fish | source\n"
-    "# Only what can be an id is offered, whatever a service says.\n"
-    "function __cove_ids\n"
-    "    cove ls -q 2>/dev/null | string match -r '^[a-z0-9]+$'\n"
-    "end\n"
-    "function __cove_begins\n"
-    "    set -l words (commandline -opc)\n"
-    "    test (count $words) -eq 1\n"
-    "end\n"
-    "# Is this the command, and its first operand what is completed, or one of the others?\n"
-    "function __cove_at -a command place\n"
-    "    set -l words (commandline -opc)\n"
-    "    set -l valued (__cove_valued $command)\n"
-    "    set -l found first\n"
-    "    set -l i 3\n"
-    "    test (count $words) -ge 2; and test \"$words[2]\" = $command; or return 1\n"
-    "    while test $i -le (count $words)\n"
-    "        if contains -- $words[$i] $valued\n"
-    "            set i (math $i + 1)\n"
-    "        else if not string match -q -- '-*' $words[$i]\n"
-    "            set found other\n"
-    "            break\n"
-    "        end\n"
-    "        set i (math $i + 1)\n"
-    "    end\n"
-    "    test -z \"$place\"; or test $place = $found\n"
-    "end\n"
-    "function __cove_valued -a command\n"
-    "    switch $command\n";
 
 /* What is offered in this place of the command: "first", "other". */
 static void append_fish_operand(struct buf *b, const struct command *const *commands, const struct command *c,
@@ -295,13 +220,14 @@ static void append_fish_command(struct buf *b, const struct command *const *comm
 
 static void write_fish(const struct command *const *commands, struct buf *b)
 {
-    buf_append_cstr(b, fish_head);
+    const char *rest = script_cove_fish;
+    append_before(b, &rest, "        case @valued\n");
     for (size_t i = 0; commands[i]; i++) {
         buf_printf(b, "        case %s\n            string split ' ' -- '", commands[i]->name);
         append_flags(b, commands[i], true);
         buf_append_cstr(b, "'\n");
     }
-    buf_append_cstr(b, "    end\nend\ncomplete -c cove -f\n");
+    buf_append_cstr(b, rest);
     for (size_t i = 0; commands[i]; i++)
         append_fish_command(b, commands, commands[i]);
 }

@@ -14,15 +14,18 @@ static const struct flag flags[] = {
      "How large it is to be, which is a sentence that does not fit on one line of eighty characters."},
 };
 
-static const struct command first = {
-    .name = "first",
-    .summary = "don't: do",
+static const struct command_text first_text = {
     .synopsis = "[-q] ID\n--all",
     .description = "One line that is rather long, so that it has to be filled into two of them by whoever prints it.\n"
                    "\n"
                    "Another paragraph.\n"
                    " kept  as it is",
     .examples = "cove first\ncove first -q",
+};
+static const struct command first = {
+    .name = "first",
+    .summary = "don't: do",
+    .text = &first_text,
     .operands = "id",
     COMMAND_FLAGS(flags),
 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/help.h"
 
+extern const char script_exit_codes[]; /* src/cli/help/exit-codes.txt */
+
 enum { WIDTH = 100, INDENT = 7, HELP_COLUMN = 36 };
 
 /* Fills lines; a line that begins with a blank is kept as it is, an empty one is a paragraph's end. */
@@ -97,42 +99,22 @@ void help_command(const struct command *command, FILE *out)
     (void)fprintf(out, "NAME\n%*scove %s - %s\n\nSYNOPSIS\n", INDENT, "", command->name, command->summary);
     char prefix[64];
     (void)snprintf(prefix, sizeof(prefix), "cove %s", command->name);
-    help_print_lines(prefix, command->synopsis, out);
+    help_print_lines(prefix, command->text->synopsis, out);
     (void)fputs("\nEXAMPLES\n", out);
-    help_print_lines("", command->examples, out);
+    help_print_lines("", command->text->examples, out);
     (void)fputs("\nDESCRIPTION\n", out);
-    help_print_text(command->description, INDENT, out);
+    help_print_text(command->text->description, INDENT, out);
     print_flags(command, out);
     (void)fputs("\nEXIT STATUS\n", out);
-    help_print_text(command->exit_status
-                        ? command->exit_status
+    help_print_text(command->text->exit_status
+                        ? command->text->exit_status
                         : " 0  it worked\n 1  it did not; stderr says why\n 2  the command line is wrong",
                     INDENT, out);
 }
 
-static const char exit_codes[] =
-    "Exit codes of cove:\n\n"
-    "    0      it worked; policy check: the request would be allowed; log --verify: intact\n"
-    "    1      it did not, and stderr says why and what to do next; policy check: the\n"
-    "           request would be denied; domain set: clients would not get through\n"
-    "    2      the command line is wrong: an unknown option or command, a value that\n"
-    "           can't be (--memory, --timeout, --allow, --deny, --net, --policy, --secret),\n"
-    "           operands too few or too many. Nothing was done\n"
-    "\n"
-    "of 'cove run' and 'cove exec', which end as the command does that they run:\n\n"
-    "    N      the command's own exit code\n"
-    "    128+N  the command ended by signal N; 141: who read its output left\n"
-    "    124    run: the sandbox's time (--timeout) was up\n"
-    "    125    Cove failed, not the command: no service, no such sandbox or template, a\n"
-    "           limit, a sandbox that ended under the command; policy check, too\n"
-    "    126    the command was found but can't be executed\n"
-    "    127    the command was not found\n"
-    "\n"
-    "With --json an error is one object on stderr: {\"error\":{\"code\",\"message\",\"hint\"}}.\n";
-
 void help_exit_codes(FILE *out)
 {
-    (void)fputs(exit_codes, out);
+    (void)fputs(script_exit_codes, out);
 }
 
 static const struct help_group {

@@ -11,15 +11,8 @@
 
 #include <fcntl.h>
 
-static const struct command *const commands[] = {
-    &cmd_run,        &cmd_agent,    &cmd_why,    &cmd_shell,   &cmd_attach, &cmd_env,    &cmd_docker,    &cmd_ls,
-    &cmd_exec,       &cmd_cp,       &cmd_rm,     &cmd_pause,   &cmd_resume, &cmd_here,   &cmd_snapshot,  &cmd_fork,
-    &cmd_rewind,     &cmd_diff,     &cmd_volume, &cmd_logs,    &cmd_log,    &cmd_events, &cmd_evidence,  &cmd_audit,
-    &cmd_replay,     &cmd_net,      &cmd_key,    &cmd_tenant,  &cmd_policy, &cmd_guard,  &cmd_approvals, &cmd_approve,
-    &cmd_deny,       &cmd_secret,   &cmd_url,    &cmd_timeout, &cmd_eval,   &cmd_mcp,    &cmd_ps,        &cmd_stats,
-    &cmd_domain,     &cmd_template, &cmd_pool,   &cmd_warm,    &cmd_gc,     &cmd_doctor, &cmd_reload,    &cmd_version,
-    &cmd_completion, &cmd_help,     NULL,
-};
+#define COMMAND_ADDRESS(name) &cmd_##name,
+static const struct command *const commands[] = {COMMANDS(COMMAND_ADDRESS) NULL};
 
 /* Output that could not be written, as to a full disk, is a failure; a reader that left, as `head` does, is none. */
 static int main_finish(struct context *ctx, int status)

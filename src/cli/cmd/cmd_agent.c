@@ -89,38 +89,10 @@ static int run_attach(struct context *ctx)
     return agent_attach(ctx, ctx->argv[ctx->argi]);
 }
 
-#define AGENT_EXIT                                                                                                     \
-    " N      its exit code; 0 also after detaching\n"                                                                  \
-    " 128+N  it ended by signal N\n"                                                                                   \
-    " 125    Cove failed, or what came out was refused; stderr says why\n"                                             \
-    " 126    its command can't be executed\n"                                                                          \
-    " 127    its command is not in the template\n"                                                                     \
-    " 2      the command line is wrong"
-
 const struct command cmd_agent = {
     .name = "agent",
     .summary = "run a coding agent on a copy of a repository",
-    .synopsis = "NAME [OPTION]... [PATH] [-- ARGUMENT...]\n--list",
-    .description =
-        "Runs the agent of the kit NAME in an environment ('cove env') of the repository at PATH, by default the one "
-        "here: on a copy of the last commit, at the same absolute path, and in the directory in which you are. It reaches its model, the package indexes "
-        "that the kit names and what flags allow, and nothing else. Its key comes from the variable that the agent "
-        "would read, or from the secret of that name ('cove secret'). The sandbox only gets a placeholder; the key "
-        "is put into requests to the maker's hosts outside of it. A key from a variable is kept as the secret "
-        "agent.VARIABLE.\n\nIts terminal is this one. Ctrl-P Ctrl-Q detaches from it, and 'cove attach NAME' comes "
-        "back. When it ends, stderr says what it changed, which commands the service ran for it, which hosts were "
-        "reached and refused, and how to review it. The same name again continues in the same copy; --name starts "
-        "another beside it. The first start builds the kit's template.\n\nKits are YAML: template, memory, command, "
-        "setup, env, allow, credentials, caches. /etc/cove/kits/NAME.yaml replaces the one that comes with Cove. A "
-        "repository may add to it with .cove/kits/NAME.yaml in the commit, but hosts, credentials and caches only "
-        "apply when a person allows them. Caches are volumes that the environments of one repository share.\n\nWith "
-        "--json its output goes to stderr, and one object comes at its end: environment, sandbox, status, commits, "
-        "changed, base, head, review, commands, reached, refused, and seq and hash of the last event.",
-    .exit_status = AGENT_EXIT,
-    .examples = "cove agent --list\n"
-                "cove agent claude\n"
-                "cove agent codex --name mend-login -- exec 'mend the login'\n"
-                "cove agent claude --allow @pypi --allow docs.example.org:443 ~/project",
+    .text = &text_agent,
     .operands = "=claude codex gemini opencode aider shell|path",
     COMMAND_FLAGS(agent_flags),
     .run = run_agent,
@@ -129,14 +101,7 @@ const struct command cmd_agent = {
 const struct command cmd_shell = {
     .name = "shell",
     .summary = "open a shell on a copy of a repository",
-    .synopsis = "[OPTION]... [PATH] [-- COMMAND [ARGUMENT]...]",
-    .description =
-        "The same as 'cove agent shell': a login shell in its own environment, which reaches only what flags allow. "
-        "With a COMMAND the shell runs that and ends; if it begins with '-', it is options of bash.",
-    .exit_status = AGENT_EXIT,
-    .examples = "cove shell\n"
-                "cove shell -- make test\n"
-                "cove shell --allow @npm -- -c 'npm ci && npm test'",
+    .text = &text_shell,
     .operands = "path",
     COMMAND_FLAGS(shell_flags),
     .run = run_shell,
@@ -145,13 +110,7 @@ const struct command cmd_shell = {
 const struct command cmd_attach = {
     .name = "attach",
     .summary = "reconnect to a running agent",
-    .synopsis = "NAME|ID",
-    .description =
-        "Connects this terminal to a running agent that you detached from with Ctrl-P Ctrl-Q, or whose terminal was "
-        "lost, even after a restart of the service. NAME is an environment of the repository here, ID a sandbox. "
-        "First comes the output since then, the last 256 KiB at most. Then it behaves as 'cove agent'.",
-    .exit_status = AGENT_EXIT,
-    .examples = "cove attach claude",
+    .text = &text_attach,
     .operands = "id",
     .run = run_attach,
 };

@@ -106,22 +106,7 @@ static int audit_run(struct context *ctx)
 const struct command cmd_audit = {
     .name = "audit",
     .summary = "export all events as JSON lines, syslog or OTLP, to files by day or to a receiver",
-    .synopsis = "export [-f] [--format FORMAT] [--dir DIR | --state FILE] [--from CURSOR]\n"
-                "export [-f] --syslog ADDRESS [--state FILE] [--from CURSOR]",
-    .description =
-        "Exports the feed ('cove events'): every event that the key may read, Cove's own sandboxes included. With the "
-        "key of a tenant, or with --tenant, these are the tenant's.\n\nWith --dir, each day (UTC) has a file, such as "
-        "2026-11-26.jsonl, and the next export continues behind the last whole line. So nothing is missing and nothing "
-        "is there twice, even if the export was killed or the service was away. Finished files may be compressed or "
-        "moved; keep the newest. One export at a time can write there.\n\nSyslog has no acknowledgement. With --state, "
-        "the export continues behind the last message that was sent, which may arrive twice after a kill; what was on "
-        "its way to a receiver that died is lost, over UDP more. The message is the event as JSON, after '@cee:'. It "
-        "isn't encrypted: for another machine, send to a relay on this one.\n\nEvents that are no longer kept are "
-        "exported as one gap with their range. The service itself can also send to an OpenTelemetry collector: see "
-        "docs/OPERATIONS.md.",
-    .examples = "cove audit export --dir /var/log/cove-audit -f\n"
-                "cove audit export --tenant acme --format otlp > acme.jsonl\n"
-                "cove audit export --syslog /dev/log --state /var/lib/cove-syslog -f",
+    .text = &text_audit,
     .operands = "=export",
     COMMAND_FLAGS(audit_flags),
     .run = audit_run,

@@ -23,13 +23,7 @@ static int completion_run(struct context *ctx)
 const struct command cmd_completion = {
     .name = "completion",
     .summary = "print a completion script for a shell",
-    .synopsis = "bash|zsh|fish",
-    .description =
-        "Prints a script that makes the shell complete cove's commands, options and the ids of sandboxes. zsh loads "
-        "it from a directory of its $fpath, or by source once compinit has run.",
-    .examples = "source <(cove completion bash)\n"
-                "mkdir -p ~/.zfunc && cove completion zsh > ~/.zfunc/_cove\n"
-                "mkdir -p ~/.config/fish/completions && cove completion fish > ~/.config/fish/completions/cove.fish",
+    .text = &text_completion,
     .operands = "shell",
     .is_local = true,
     .run = completion_run,

@@ -95,28 +95,7 @@ static int cp_run(struct context *ctx)
 const struct command cmd_cp = {
     .name = "cp",
     .summary = "copy files to and from a sandbox",
-    .synopsis = "[-q] [-r] [-u NAME] PATH ID:PATH\n[-q] [-r] [-u NAME] ID:PATH PATH",
-    .description =
-        "Copies a file, or a directory with everything in it. A path in the sandbox that does not begin with / is "
-        "below the user's home; - is standard input or output. If the destination is a directory, or ends with /, "
-        "the copy keeps the source's name in it. ID:, ID:., ID:.. and ID:/ have no name, so the destination here "
-        "must be a directory that does not exist yet; ID:src/. means the content of src. Missing directories are "
-        "created in the sandbox. If the name of a file here contains a colon, write ./a:b.\n\nPermissions are kept, "
-        "minus the umask here; owners are not. A single file is read and written in the sandbox regardless of its "
-        "owner; a directory with the rights of the user (-u root for everything). A directory from a sandbox is not "
-        "trusted: nothing is written outside the destination, and existing directories keep their permissions. A "
-        "file gets its name only when it is complete.\n\nPrints what was copied, unless the copy goes to stdout. "
-        "With --json: the sandbox's id and, for a single file, the bytes.",
-    .exit_status = " 0  all of it was copied\n"
-                   " 1  it was not; stderr says why. Of a sandbox that was paused meanwhile it says so:\n"
-                   "    resume it and run cp again. A pause that keeps its memory only holds the copy\n"
-                   "    up when it is resumed within 90 s\n"
-                   " 2  the command line is wrong",
-    .examples = "cove cp main.py i3k:\n"
-                "cove cp src i3k:/home/user/project/\n"
-                "cove cp i3k:report.pdf .\n"
-                "cove cp i3k: ./box\n"
-                "curl -s https://example.org/data | cove cp - i3k:data",
+    .text = &text_cp,
     .operands = "file",
     COMMAND_FLAGS(cp_flags),
     .run = cp_run,

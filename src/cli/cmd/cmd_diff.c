@@ -200,34 +200,7 @@ static int diff_run(struct context *ctx)
 const struct command cmd_diff = {
     .name = "diff",
     .summary = "show which files a sandbox changed",
-    .synopsis = "[-z] A\n[-z] A B\n--patch [--path DIR] [A] B",
-    .description =
-        "Shows the paths that A has changed since it was created or, with two operands, what is different in B "
-        "compared with A. Each is a sandbox, or the name of a snapshot, template or sandbox. The cost depends on what "
-        "the two have changed, not on what they have in common.\n\n A /path    added; a directory with everything in it\n M "
-        "/path    modified: content, owner, mode, capabilities or access lists\n D /path    deleted; a directory "
-        "stands for everything that was in it\n\nSorted by path; directories end with a slash. In names, control "
-        "characters, characters that change the direction of text or take no room, and bytes that are not UTF-8 are "
-        "written as \\xNN, and a backslash as \\\\. -z prints names as they are.\n\n--patch shows the contents: text "
-        "with three lines around each change, other files as binary patches, links, and whether a file is "
-        "executable. On a terminal, control characters and those that change the direction of text are written as "
-        "\\xNN; redirected, it is exact. It does not show owners, other modes and .git directories. It needs running "
-        "sandboxes, so it "
-        "creates a temporary one for each snapshot or template. With one operand, the sandbox is compared with its "
-        "template as that is now. It uses tar in the sandboxes, and refuses more than 64 MiB in a file or 512 MiB in "
-        "total.\n\nWith --json one object a line, in no order: change, type, path, mode, size. If a path is not "
-        "UTF-8, path_base64 has its bytes, and path has U+FFFD in their place.\n\nTimes and other attributes are not "
-        "compared. /etc/hostname, /etc/hosts and /etc/resolv.conf are left out if they are what Cove itself wrote in "
-        "B; from a sandbox or snapshot to what it was created from, they are shown. A comparison fails if it takes "
-        "more than 20 million look-ups of names, if a side is removed, paused or resumed meanwhile, or if a "
-        "directory is deeper than 256 levels or a path longer than 4,095 bytes. Then nothing is printed; what --json "
-        "has printed by then is incomplete.",
-    .examples = "cove diff i3k\n"
-                "cove diff before-the-upgrade i3k\n"
-                "cove diff --patch --path /home/user i3k\n"
-                "cove diff --patch before-the-upgrade i3k > changes.patch\n"
-                "cove diff -z i3k | grep -z '^D' | tr '\\0' '\\n'\n"
-                "cove diff --json i3k | jq -r 'select(.change == \"deleted\").path'",
+    .text = &text_diff,
     .operands = "id",
     COMMAND_FLAGS(diff_flags),
     .run = diff_run,

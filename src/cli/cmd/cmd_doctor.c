@@ -56,15 +56,7 @@ static int doctor_run(struct context *ctx)
 const struct command cmd_doctor = {
     .name = "doctor",
     .summary = "show what this machine can enforce",
-    .synopsis = "",
-    .description =
-        "Tests on this machine, now, what Cove needs for sandboxes: each line is a measurement, not a guess from "
-        "versions. Needs root. \"degraded\" works with restrictions, which it explains; \"missing\" is not there, but "
-        "sandboxes don't need it; if something \"failed\", no sandboxes can be made.",
-    .exit_status =
-        " 0  sandboxes can be made\n 1  they can't, or the probes could not be run\n 2  the command line is wrong",
-    .examples = "sudo cove doctor\n"
-                "cove doctor --json | jq '.probes[] | select(.status != \"ok\")'",
+    .text = &text_doctor,
     .operands = "",
     .is_local = true,
     .run = doctor_run,

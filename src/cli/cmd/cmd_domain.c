@@ -373,27 +373,7 @@ static int domain_run(struct context *ctx)
 const struct command cmd_domain = {
     .name = "domain",
     .summary = "set the domain that sandboxes are reached by over TLS",
-    .synopsis = "set DOMAIN [--cert FILE --key FILE]\nshow\ntrust\nunset\nrenew",
-    .description =
-        "With a domain, port 3000 of a sandbox is https://3000-<sandbox>.DOMAIN for everybody who finds this machine "
-        "under that name, and SDKs that ask for a sandbox's host get it. The service then listens with TLS on "
-        "127.0.0.1:7443, or where listen_tls (COVE_LISTEN_TLS) says. To let others connect, use an address that they "
-        "can reach, such as 0.0.0.0:443.\n\nset without --cert and --key makes a CA that can sign for this domain "
-        "only, and a certificate for DOMAIN and *.DOMAIN that the service renews when less than 30 days are left. "
-        "With them, it checks and copies your certificate; repeat it after each renewal (certbot: as a deploy hook). "
-        "A running service uses the domain at once, and no sandbox ends; set waits until clients are shown the "
-        "certificate. If another program has the port, nothing is changed.\n\nshow, or no word, prints the current "
-        "state, and trust prints what a shell evaluates so that Node, Python and others trust the CA. unset removes "
-        "the domain and keeps the CA. renew is what the service does at its start and every 12 hours; if you run it, a running "
-        "service uses the new certificate at once. All of them need root.\n\nThe keys are in the state directory "
-        "(tls/server.pem, tls/ca.key), only for root. tls/ca.pem is for everybody, and so is tls/bundle.pem, which "
-        "trust writes: it contains the CA and the authorities of this machine.",
-    .exit_status = " 0  it worked; set: the service uses it, or will from its next start on\n"
-                   " 1  it did not, or clients would not get through to it; stderr says why and what to do\n"
-                   " 2  the command line is wrong",
-    .examples = "cove domain set sandbox.localhost\n"
-                "eval \"$(cove domain trust)\"\n"
-                "cove domain set sandbox.example.org --cert fullchain.pem --key privkey.pem",
+    .text = &text_domain,
     .operands = "=set show trust unset renew",
     COMMAND_FLAGS(flags),
     .is_local = true,

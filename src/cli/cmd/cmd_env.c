@@ -476,51 +476,7 @@ static int cmd_env_run(struct context *ctx)
 const struct command cmd_env = {
     .name = "env",
     .summary = "work on a copy of a Git repository, review it, apply it",
-    .synopsis = "create NAME [OPTION]...\n"
-                "run NAME -- COMMAND [ARGUMENT]...\n"
-                "shell NAME\n"
-                "status NAME\n"
-                "list\n"
-                "log NAME\n"
-                "diff NAME [--stat|--patch]\n"
-                "commit NAME -m TEXT\n"
-                "compare NAME OTHER [--stat|--patch]\n"
-                "propose NAME [-m TEXT] [--profile NAME]\n"
-                "apply NAME [--squash|--patch]\n"
-                "rebase NAME [--from REVISION]\n"
-                "abort NAME\n"
-                "rm NAME\n"
-                "gc",
-    .description =
-        "An environment is a sandbox with a copy of the repository's commit, at the same absolute path as here. Git "
-        "works in it. From inside, the repository here can't be seen, and nothing written inside runs here. After "
-        "every command, commits made inside are checked and come here as the branch cove/NAME. Damaged objects, "
-        "nested repositories, changed .gitmodules, and links out of the repository or into .git are refused; then "
-        "none of the commits come here, nor do any while that branch has commits of your own. Only the history of the one commit goes in: no other branches, no stash, no "
-        "uncommitted changes.\n\nrun and shell begin in the directory of the copy in which you are here. run exits with the command's exit code. shell needs a terminal. An environment in "
-        "which nothing has run for an hour is paused, and continues when it is used again.\n\ndiff shows all "
-        "changes, committed or not, and says on stderr which files to look at first: files that builds, CI, editors "
-        "or agents execute, lock files, links, hidden characters. propose collects what a reviewer needs: commits, "
-        "what to look at first, the checks of .cove/env.yaml, run again in a fork without network, every command "
-        "with its result, hosts reached and refused. It is stored as a Git note (refs/notes/cove) on the last "
-        "commit; 'cove why' reads such notes. apply merges the branch here, and needs a key of scope approve or "
-        "admin, or this machine's owner. Hooks, filters and merge drivers are off meanwhile, and a failed merge is "
-        "undone. rebase gives the copy the current commit of HEAD. rm removes the sandbox and keeps the branch; "
-        "abort removes both. gc removes what killed commands left, and copies that were kept to start from.\n\n"
-        ".cove/env.yaml, as of the commit that an environment starts from, can set: template, services (by name: image "
-        "or template, command, env, ports, ready), setup and checks (lists of shell commands), env (variables), allow (a list of hosts), and profiles with the same members for "
-        "--profile. Flags take precedence. It can't name secrets. Without such a file, devcontainer.json counts: "
-        "image or build, containerEnv, postCreateCommand, forwardPorts, remoteUser; anything else in it is refused.",
-    .exit_status = " 0    it worked; run, shell: the command's exit code otherwise\n"
-                   " 1    it did not; stderr says why. propose: a check failed\n"
-                   " 125  run: Cove failed, or what came out was refused\n"
-                   " 2    the command line is wrong",
-    .examples = "cove env create fix-login\n"
-                "cove env run fix-login -- make test\n"
-                "cove env diff fix-login --stat\n"
-                "cove env commit fix-login -m 'Mend the login'\n"
-                "cove env propose fix-login\n"
-                "cove env apply fix-login && cove env rm fix-login",
+    .text = &text_env,
     .operands = "=create run shell status list log diff commit compare propose apply rebase abort rm gc",
     COMMAND_FLAGS(env_flags),
     .run = cmd_env_run,

@@ -59,27 +59,7 @@ static const struct flag eval_flags[] = {
 const struct command cmd_eval = {
     .name = "eval",
     .summary = "judge a model's programs and patches, each in a sandbox of its own",
-    .synopsis = "humaneval --problems FILE [--samples FILE] [OPTION]...\n"
-                "patch --problems FILE [--samples FILE] [--repos DIR] [OPTION]...",
-    .description =
-        "Prints pass@1, and pass@10 and pass@100 if each problem has that many samples. Results are appended to a "
-        "file as they come. Run the same command again to continue: results in the file are reused, unless the "
-        "problem or the sample has changed.\n\nhumaneval: problems and completions in HumanEval's format. Each "
-        "completion runs with its problem's check in a new sandbox without a network, made from the template "
-        "run-code ('cove template add run-code'). It passes if its check runs to its end.\n\npatch: problems and "
-        "predictions in SWE-bench's format, with the test command in \"test_cmd\". For each repository and commit, a "
-        "sandbox is prepared once, with a network: the files without their history, and then \"setup_cmd\". It is "
-        "kept as the snapshot eval-..., and each patch is tried in a fork of it without a network. Test files, and "
-        "files that test runners load by themselves (conftest.py, pytest.ini and such), are restored before the "
-        "tests run. A patch passes if all of FAIL_TO_PASS and PASS_TO_PASS do; without such lists, if the command "
-        "exits with 0.\n\nBoth checks run beside the sample's own code, so a sample can deceive them: with objects "
-        "that equal everything, or by ending the tests and printing the expected output.",
-    .exit_status =
-        " 0  all were judged, whatever the outcome\n 1  a file is malformed, a problem's own test patch or setup "
-        "fails, or Cove could not run them\n 2  the command line is wrong",
-    .examples = "cove eval humaneval --problems HumanEval.jsonl.gz\n"
-                "cove eval humaneval --problems HumanEval.jsonl.gz --samples samples.jsonl --json\n"
-                "cove eval patch --problems instances.jsonl --samples predictions.jsonl --repos ~/repos",
+    .text = &text_eval,
     .operands = "=humaneval patch",
     COMMAND_FLAGS(eval_flags),
     .run = eval_run,

@@ -78,19 +78,7 @@ static int cmd_events_run(struct context *ctx)
 const struct command cmd_events = {
     .name = "events",
     .summary = "print the events of all sandboxes, volumes and the service, in one feed",
-    .synopsis = "[-f] [--last N | --from CURSOR | --since TIME] [--until TIME] [OPTION]...",
-    .description =
-        "Prints what happens in the whole service, in the order in which it was stored. Each line has a number, the "
-        "cursor, then the log to which the event belongs and what 'cove log' prints of it.\n\nTo continue where you "
-        "stopped, pass the last cursor with --from: you get every event once. If events in between are no longer kept, "
-        "their range is printed. With -f, cove reconnects in the same way if the service is away for a moment.\n\n"
-        "Programs that processes inside sandboxes executed and files that they wrote are only counted, at the end, "
-        "unless you pass --inside or --kind.\n\nWith "
-        "--json one object a line.",
-    .examples = "cove events -f\n"
-                "cove events -f --last 0 --kind sandbox.,guard.\n"
-                "cove events --since 2026-11-26 --until 2026-11-27 --kind sandbox.,exec.start\n"
-                "cove events --from 1 --json | jq -c 'select(.kind == \"net.denied\").data'",
+    .text = &text_events,
     .operands = "",
     COMMAND_FLAGS(events_flags),
     .run = cmd_events_run,

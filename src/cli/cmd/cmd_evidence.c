@@ -267,22 +267,7 @@ static int evidence_run(struct context *ctx)
 const struct command cmd_evidence = {
     .name = "evidence",
     .summary = "export a sandbox's record as a signed file, and verify such files",
-    .synopsis = "export ID [-o FILE]\nverify FILE [--key HEX] [--heads FILE]\nheads [--day YYYY-MM-DD] [-o FILE]\nkey",
-    .description =
-        "export writes one file with the record of a sandbox (or of 'service'): an in-toto statement in a DSSE "
-        "envelope, signed with the Ed25519 key of the service. It has the template and its layer's digest, the "
-        "network policy and its changes, the number of actions and observations of each kind, sums of the network, "
-        "the digests of kept outputs, and the records themselves if they have at most 8 MiB. A broken chain is not "
-        "signed.\n\nverify checks such a file anywhere, without the service: the signature, and the chain of hashes "
-        "over all records. Get the key from 'cove evidence key' on the machine itself, once, and pass it with --key. "
-        "Without --key, the file is only checked against the key that it contains.\n\nheads is the last hash of "
-        "every log in one signed file. The service makes one each day and keeps it for 30 days. Keep copies on "
-        "another machine: a log that was rewritten later, even with the key, doesn't match them (--heads).\n\nThe "
-        "signature covers what was recorded. The grade of each entry says how far it can be trusted: see "
-        "docs/RECORD.md.",
-    .examples =
-        "cove evidence export i3k -o i3k.json\ncove evidence key\ncove evidence verify i3k.json --key 9f86...\ncove "
-        "evidence heads -o heads.json\ncove evidence verify i3k.json --heads heads.json",
+    .text = &text_evidence,
     .operands = "=export verify heads key|id",
     COMMAND_FLAGS(evidence_flags),
     .run = evidence_run,

@@ -98,24 +98,7 @@ static int exec_run(struct context *ctx)
 const struct command cmd_exec = {
     .name = "exec",
     .summary = "run a command in an existing sandbox",
-    .synopsis = "[OPTION]... ID [--] COMMAND [ARGUMENT]...",
-    .description =
-        "Runs COMMAND in the sandbox ID. The beginning of an id is enough if only one sandbox has it. Input, output, "
-        "exit code and signals work as with cove run. The command continues if cove exec is killed. With -d it does "
-        "from the start: 'cove ps ID' lists it, and 'cove logs ID' prints what it wrote.\n\nWith --json "
-        "the output is collected (up to 64 MiB of each stream) and written as one object at the end, also if the "
-        "command did not end by itself: exit_code and signal (null then), reason (null, interrupted, or failed, with "
-        "the error on stderr), truncated, stdout, stderr. If the command never started, there is only the error.",
-    .exit_status = " N      the command's exit code\n"
-                   " 128+N  the command ended by signal N\n"
-                   " 125    Cove failed: no service, no such sandbox; stderr says which\n"
-                   " 126    the command was found but can't be executed\n"
-                   " 127    the command was not found\n"
-                   " 2      the command line is wrong",
-    .examples = "cove exec i3k -- ps aux\n"
-                "cove exec -it i3k -- bash\n"
-                "cove exec -d i3k -- python3 -m http.server 8000\n"
-                "cove exec -u root i3k -- apt-get install -y jq",
+    .text = &text_exec,
     .operands = "id|command",
     COMMAND_FLAGS(exec_flags),
     .flags_end_at_operand = true,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/each.h"
 #include "cli/print.h"
@@ -58,18 +57,7 @@ static int fork_run(struct context *ctx)
 const struct command cmd_fork = {
     .name = "fork",
     .summary = "copy a running sandbox, files and all",
-    .synopsis = "[-n N] [--at SEQ|--memory] [--timeout TIME] ID",
-    .description =
-        "Creates N new sandboxes with the files that the sandbox ID has now; from then on each has its own. The "
-        "original is frozen for some milliseconds, however much it has written, and then continues. Processes and "
-        "memory are not copied without --memory: each new sandbox starts fresh. It has the template, limits, "
-        "environment, network policy and labels of the original.\n\nPrints the ids of the new sandboxes. With --json "
-        "the whole answer: forks, each with a sandbox or an error.",
-    .exit_status = " 0  all were made\n 1  some were not; stderr says why\n 2  the command line is wrong",
-    .examples = "cove fork i3k\n"
-                "cove fork --at 42 i3k\n"
-                "cove fork --memory -n 20 i3k\n"
-                "cove fork -n 8 --timeout 10m i3k | xargs -I{} cove exec {} -- ./attempt",
+    .text = &text_fork,
     .operands = "id",
     COMMAND_FLAGS(fork_flags),
     .run = fork_run,

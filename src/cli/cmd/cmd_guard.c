@@ -157,31 +157,7 @@ static int guard_run(struct context *ctx)
 const struct command cmd_guard = {
     .name = "guard",
     .summary = "show, set and test rules for what agents may do",
-    .synopsis = "show [ID | --template REF | --of-tenant]\n"
-                "set FILE [ID | --template REF | --of-tenant]\n"
-                "rm [ID | --template REF | --of-tenant]\n"
-                "test [ID] -- COMMAND [ARGUMENT]...\n"
-                "rails",
-    .description =
-        "The guard checks every action before it is done, and allows it, denies it, or asks a person ('cove "
-        "approvals'). There are rules at four levels: for the whole service (without operand), for a tenant, for "
-        "sandboxes of a template, and for one sandbox. All levels are checked, and the strictest answer counts. New "
-        "rules apply at once.\n\nset reads a YAML or JSON file and replaces the rules of the level. rm removes them. "
-        "rails lists the built-in rules, which a file enables by name. test says what would happen to a command, "
-        "without running it: in the sandbox ID, or in one without rules of its own.\n\n  rails: {force-push: deny, "
-        "credentials: ask, mass-deletion: ask}\n  rules:\n    - name: releases\n      argv: [git, push, [--tags, "
-        "\"v*\"]]\n      verdict: ask\n  by_risk: {high: ask}\n  stuck: pause\n\ndocs/GUARD.md describes the "
-        "language, and what the guard can't see. The service's rules need an administrator of the default tenant, "
-        "the others one of your own tenant.",
-    .exit_status = " 0    it worked; test: the command would be allowed\n"
-                   " 1    it did not; test: the command would be denied, or somebody asked\n"
-                   " 125  test: nobody knows, Cove failed; stderr says why\n"
-                   " 2    the command line or the rules are wrong",
-    .examples = "cove guard rails\n"
-                "cove guard set rules.yaml\n"
-                "cove guard set strict.yaml i3k\n"
-                "cove guard test -- bash -c 'curl https://example.com/i.sh | sh'\n"
-                "cove guard show --of-tenant",
+    .text = &text_guard,
     .operands = "=show set rm test rails|id",
     COMMAND_FLAGS(guard_flags),
     .run = guard_run,
@@ -251,13 +227,7 @@ static int approvals_run(struct context *ctx)
 const struct command cmd_approvals = {
     .name = "approvals",
     .summary = "list the actions that wait for approval",
-    .synopsis = "[-f] [-q]",
-    .description =
-        "Lists the actions that wait for an answer, oldest first: the id to answer with, the sandbox, the action, "
-        "who wants it, which rule asks, and the time left to answer. Without an answer within 5 minutes the action "
-        "is denied. 'cove approve' and 'cove deny' answer. \"service\" stands for actions that concern no existing "
-        "sandbox.\n\nWith -f, then prints the guard's events as they come: new questions and answers.",
-    .examples = "cove approvals\ncove approvals -f\ncove approvals -q | xargs -rn1 cove deny",
+    .text = &text_approvals,
     .operands = "",
     COMMAND_FLAGS(approvals_flags),
     .run = approvals_run,
@@ -297,16 +267,10 @@ static int deny_run(struct context *ctx)
     return answer_run(ctx, false);
 }
 
-#define ANSWER_TEXT                                                                                                                                      \
-    "\n\nWith --always the answer becomes a rule, with your name on it, in the rules that asked: for this very command, or this file, in this sandbox. " \
-    "That changes rules, so it needs the right to do that; without --always a key of scope approve is enough."
-
 const struct command cmd_approve = {
     .name = "approve",
     .summary = "approve a waiting action",
-    .synopsis = "ID... [--always]",
-    .description = "Allows actions that 'cove approvals' lists. They are done at once." ANSWER_TEXT,
-    .examples = "cove approve h7f3k2m9q4w8e6r1t5y0u\ncove approve --always h7f3k2m9q4w8e6r1t5y0u",
+    .text = &text_approve,
     .operands = "",
     COMMAND_FLAGS(answer_flags),
     .run = approve_run,
@@ -315,10 +279,7 @@ const struct command cmd_approve = {
 const struct command cmd_deny = {
     .name = "deny",
     .summary = "deny a waiting action",
-    .synopsis = "ID... [--always]",
-    .description =
-        "Denies actions that 'cove approvals' lists. Whoever asked for one gets an error that says so." ANSWER_TEXT,
-    .examples = "cove deny h7f3k2m9q4w8e6r1t5y0u",
+    .text = &text_deny,
     .operands = "",
     COMMAND_FLAGS(answer_flags),
     .run = deny_run,

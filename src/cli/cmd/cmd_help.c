@@ -14,8 +14,8 @@ static json_t *help_describe(const struct command *c)
                                     json_pack("{s:s, s:s?, s:s?, s:s}", "name", f->name, "letter",
                                               *letter ? letter : NULL, "argument", f->argument, "help", f->help));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c->name, "summary", c->summary, "synopsis", c->synopsis,
-                     "description", c->description, "options", flags);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c->name, "summary", c->summary, "synopsis", c->text->synopsis,
+                     "description", c->text->description, "options", flags);
 }
 
 static int help_run(struct context *ctx)
@@ -49,11 +49,7 @@ static int help_run(struct context *ctx)
 const struct command cmd_help = {
     .name = "help",
     .summary = "explain a command, or the exit codes",
-    .synopsis = "[COMMAND]\nexit-codes",
-    .description =
-        "Explains COMMAND, or lists the commands there are; exit-codes are those of all commands in one table. With "
-        "--json the commands' options as data.",
-    .examples = "cove help run\ncove help exit-codes",
+    .text = &text_help,
     .operands = "subcommand",
     .is_local = true,
     .run = help_run,

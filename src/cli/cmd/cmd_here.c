@@ -26,20 +26,7 @@ static int here_run(struct context *ctx)
 const struct command cmd_here = {
     .name = "here",
     .summary = "run a command on this machine's files, sandboxed",
-    .synopsis = "[OPTION]... [--] [COMMAND [ARG...]]",
-    .description =
-        "Runs a command of this machine without a container, a service or root. It can read everything, write "
-        "nothing and reach no network, except what -w, --allow and the settings allow. Files that would be executed later "
-        "(.git/hooks, .bashrc, .mcp.json and others) can't be written in any case.\n\nIf the kernel can't enforce "
-        "something, that is an error and nothing runs. docs/HERE.md describes the settings.",
-    .exit_status = " N    the command's; 128+S, and death by the same signal, when signal S ended it\n"
-                   " 2    the command line is wrong\n"
-                   " 125  the boundary can't be made as asked, and nothing was run\n"
-                   " 126  the command can't be executed\n"
-                   " 127  the command is not there",
-    .examples = "cove here -- make test\n"
-                "cove here -w . --allow packages.example.org -- npm ci\n"
-                "cove here -s settings.json -c 'npm ci && npm test'",
+    .text = &text_here,
     .operands = "command|path",
     COMMAND_FLAGS(here_flags),
     .is_local = true,

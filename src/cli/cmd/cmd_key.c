@@ -176,22 +176,7 @@ static int key_run(struct context *ctx)
 const struct command cmd_key = {
     .name = "key",
     .summary = "print, create, list, rotate and revoke API keys",
-    .synopsis = "\ncreate --name NAME [OPTION]...\nls [-q]\nrotate NAME [--grace TIME]\nrevoke NAME...",
-    .description =
-        "Without an operand: prints the service's own key, which E2B SDKs take as E2B_API_KEY. It is made at the "
-        "first start of the service and kept in the state directory; COVE_API_KEY overrides it, here and in the "
-        "service. It is an administrator's key, and can't be revoked.\n\ncreate prints a new key, only once: the "
-        "service keeps just a hash of it. It works at once. Its scope is read (look at things, read files and logs), "
-        "use (everything except keys and rules), approve (use, and answer the guard's questions) or admin. A key for "
-        "a sandbox can do nothing outside that sandbox.\n\nrotate prints a new key in place of an old one, which "
-        "continues to work for a while (--grace). revoke removes keys: the next request with one is refused.\n\nls "
-        "lists keys without showing them. With --tenant, create, ls, rotate and revoke apply to another tenant's "
-        "keys.",
-    .examples = "export E2B_API_KEY=$(cove key)\n"
-                "cove key create --name ci --scope use --expires 30d\n"
-                "cove key create --name dashboard --scope read\n"
-                "cove key rotate ci --grace 1h\n"
-                "cove key revoke ci dashboard",
+    .text = &text_key,
     .operands = "=create ls rotate revoke",
     COMMAND_FLAGS(key_flags),
     .run = key_run,

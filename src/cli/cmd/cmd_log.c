@@ -142,27 +142,7 @@ static int log_run(struct context *ctx)
 const struct command cmd_log = {
     .name = "log",
     .summary = "print every action and its outcome, one per line: the record that --verify checks",
-    .synopsis = "[--from SEQ] [-f] [--inside] ID|--last\n[--from SEQ] [-f] --service\n--verify ID|--last|--service\n"
-                "--output SEQ [--channel stdout|stderr|pty] ID|--last",
-    .description =
-        "Every action on a sandbox, and everything that was observed of it, is one event of its log: number, time, "
-        "kind, how far it can be trusted (seen by the host, by the kernel, or claimed from inside), the event that "
-        "caused it, who did it, and data. The log outlives the sandbox; 'cove ls --all' shows the ids of ended ones. "
-        "A volume has a log, too: use its name, or its id once it is gone. So has the service: who built, tagged, "
-        "published or removed templates, set or removed secrets, requested warm sandboxes or cleaned the pool. The "
-        "service's log keeps its last 10,000 events.\n\nPrograms that processes inside executed and files that they "
-        "wrote are only counted, at the end, unless you pass --inside.\n\nEach event contains the hash of all events before it. "
-        "--verify computes the hashes again and says where they differ.\n\nWith --json one object a line.",
-    .exit_status =
-        " 0  it worked; with --verify, the log is intact\n 1  it did not, or the log was changed\n 2  the command "
-        "line is wrong",
-    .examples = "cove log i3k\n"
-                "cove log --last\n"
-                "cove log -f --json i3k | jq -c 'select(.kind == \"exec.start\")'\n"
-                "cove log --verify i3k\n"
-                "cove log --output 3 --channel stderr i3k\n"
-                "cove log data\n"
-                "cove log --service --json | jq -r 'select(.kind == \"template.failed\").data.reason'",
+    .text = &text_log,
     .operands = "id",
     COMMAND_FLAGS(log_flags),
     .run = log_run,

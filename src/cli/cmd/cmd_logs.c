@@ -105,14 +105,7 @@ static int logs_run(struct context *ctx)
 const struct command cmd_logs = {
     .name = "logs",
     .summary = "print commands and their output, as a terminal would have shown them",
-    .synopsis = "[-f] [--own] ID|--last",
-    .description =
-        "Prints what ran in the sandbox, its output and how it ended, oldest first; times are UTC. A line begins "
-        "with $ for a command, ! for stderr, and - for what happened to a process or to the sandbox. Of long output, "
-        "the beginning and the end are kept. 'cove log' shows every action, and who did it.\n\nWith --json the "
-        "events of processes, one object a line.",
-    .examples = "cove logs i3k\n"
-                "cove logs -f i3k",
+    .text = &text_logs,
     .operands = "id",
     COMMAND_FLAGS(logs_flags),
     .run = logs_run,

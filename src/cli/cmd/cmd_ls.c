@@ -88,18 +88,7 @@ static int ls_run(struct context *ctx)
 const struct command cmd_ls = {
     .name = "ls",
     .summary = "list the sandboxes",
-    .synopsis = "[-a] [-q]",
-    .description =
-        "Lists running and paused sandboxes, newest first: id, state, template, tier, age, time until it ends (- for "
-        "never), limits and labels, without those that Cove sets itself. On a terminal, labels are cut after 60 bytes. "
-        "\"on disk\" behind the state means "
-        "that its memory was saved there ('cove pause --disk'), \"open\" that the sandbox has no access token, so its "
-        "id is enough to run commands in it, \"stuck\" that somebody repeats the same action ('cove help guard'). --json shows all fields.\n\n-a adds sandboxes that "
-        "have ended, and why: killed, timeout, exited, signaled, oom, lost, shutdown or failed. Their logs are kept "
-        "('cove logs', 'cove log'), but their files are gone.",
-    .examples = "cove ls\n"
-                "cove ls -a\n"
-                "cove ls -q | xargs -r cove rm",
+    .text = &text_ls,
     .operands = "",
     COMMAND_FLAGS(ls_flags),
     .run = ls_run,

@@ -444,20 +444,7 @@ static int mcp_run(struct context *ctx)
 const struct command cmd_mcp = {
     .name = "mcp",
     .summary = "serve the Model Context Protocol on stdin and stdout",
-    .synopsis = "",
-    .description =
-        "For clients of the Model Context Protocol (MCP) that start their servers as programs: reads one JSON-RPC "
-        "message per line from stdin, and writes one per line to stdout. The service does the work; it also serves "
-        "MCP over HTTP under /mcp, with the same API key.\n\nThe tools create sandboxes, run commands and change "
-        "files in them. Such a sandbox has no network until a person allows it: the tool request_grant asks through "
-        "the client, 'cove policy allow' does it directly. When stdin ends, so do the sandboxes that were created in "
-        "this session, unless they were created with keep.\n\nStarted in a Git repository, it also has tools for "
-        "that repository: environments, each a copy of the last commit in a sandbox; their commits and changes; and "
-        "proposals to a person, who applies them.\n\nAs for all commands, --host, COVE_HOST and COVE_API_KEY say "
-        "where the service is and give its key. Set them in the client's settings if it runs as a user who may not "
-        "use the local socket.",
-    .examples = "claude mcp add cove -- cove mcp\n"
-                "codex mcp add cove -- cove mcp",
+    .text = &text_mcp,
     .operands = "",
     .run = mcp_run,
 };

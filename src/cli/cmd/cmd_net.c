@@ -146,16 +146,7 @@ static int net_run(struct context *ctx)
 const struct command cmd_net = {
     .name = "net",
     .summary = "print connections, requests and what the policy denied",
-    .synopsis = "[-f] ID|--last",
-    .description =
-        "Prints the connections of a sandbox, oldest first; times are UTC. A line begins with + for a connection "
-        "that was opened, - for one that ended, = for an HTTP request that Cove could see, ! for a denial, with the "
-        "rule that would allow it, ? for an allowed name that could not be resolved, and # for a change of the "
-        "policy. More than 200 connections in a second are counted, not listed.\n\nWith --json the events, one "
-        "object a line.",
-    .examples = "cove net i3k\n"
-                "cove net -f i3k\n"
-                "cove net --json i3k | jq -c 'select(.kind == \"net.denied\") | .data.suggestion'",
+    .text = &text_net,
     .operands = "id",
     COMMAND_FLAGS(net_log_flags),
     .run = net_run,

@@ -84,18 +84,7 @@ static int resume_all(struct context *ctx)
 const struct command cmd_pause = {
     .name = "pause",
     .summary = "pause sandboxes",
-    .synopsis = "[--files-only|--disk] ID...|--all",
-    .description =
-        "Freezes everything that runs in the sandboxes. Memory, processes, connections inside, terminals and timers are "
-        "kept, and continue with 'cove resume'. A paused sandbox uses no CPU time, its timeout does not run, and it is "
-        "kept until it is resumed or removed.\n\nWith --files-only its processes end and its memory is freed, but its files"
-        " stay. The same happens to a sandbox that is paused with its memory if the service stops or the machine "
-        "restarts, unless --disk saved it.\n\nPrints the id of each paused sandbox. If one can't be paused, the others still are.",
-    .exit_status = " 0  all were paused\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
-    .examples = "cove pause i3k\n"
-                "cove pause --files-only i3k\n"
-                "cove pause --disk i3k\n"
-                "cove pause --all",
+    .text = &text_pause,
     .operands = "id",
     COMMAND_FLAGS(pause_flags),
     .run = pause_all,
@@ -104,18 +93,7 @@ const struct command cmd_pause = {
 const struct command cmd_resume = {
     .name = "resume",
     .summary = "resume paused sandboxes",
-    .synopsis = "[--timeout TIME] [--cold] ID...|--all",
-    .description =
-        "Continues the sandboxes where they were paused. A sandbox of which only the files were kept starts again on "
-        "them, as after a restart, without its earlier processes. Prints the id of each resumed sandbox. If one can't be "
-        "resumed, the others still are.\n\nA sandbox that starts again may lack some of its volumes, if something is in "
-        "their place, or what its template starts, if that fails. It runs nevertheless, so that you can repair it, and a "
-        "warning on stderr says what is missing and what to do.",
-    .exit_status =
-        " 0  all run, also when there are warnings\n 1  one does not; stderr says which and why\n 2  the command line is wrong",
-    .examples = "cove resume i3k\n"
-                "cove resume --timeout 1h i3k\n"
-                "cove resume --all",
+    .text = &text_resume,
     .operands = "id",
     COMMAND_FLAGS(resume_flags),
     .run = resume_all,

@@ -292,34 +292,7 @@ static int policy_run(struct context *ctx)
 const struct command cmd_policy = {
     .name = "policy",
     .summary = "show, set and check what a sandbox may reach",
-    .synopsis =
-        "show ID\nallow ID [-q] TARGET...\ndeny ID [-q] TARGET...\nset ID FILE [--replace]\nset ID [--net "
-        "allow|deny] [--allow TARGET]... [--deny TARGET]... [--policy FILE]\ncheck [--method METHOD] ID URL\npresets",
-    .description =
-        "A policy is an ordered list of rules: the first that matches a connection decides, else the default does. A "
-        "rule allows or denies a name, *.name, * (everything), an address or a network; it may be about some ports, "
-        "HTTP methods or paths only. Addresses that are not public - private networks, this machine, the metadata "
-        "services of clouds - are refused unless a rule names them.\n\nallow and deny add a rule in front of the "
-        "others. set replaces the whole policy at once. If that would remove secrets from requests (inject), it "
-        "refuses without --replace. Streams that the new policy does not allow are cut within a second. FILE is YAML "
-        "or JSON, - is stdin:\n\n    default: deny\n    rules:\n      - allow: \"*.example.com\"\n        ports: "
-        "[443]\n        methods: [GET]\n      - allow: 10.1.0.0/16\n    inject:\n      - host: api.example.com\n     "
-        "   headers: [{name: authorization, value: \"Bearer ${secret:EXAMPLE}\"}]\n\ncheck says what would happen to "
-        "a request now, by which rule, and which rule would allow it. Nothing is sent to the URL; its name is "
-        "resolved if the policy lets the sandbox do that.\n\npresets lists names for hosts that go together: @npm as "
-        "a target stands for all of its hosts, in flags, files and requests.\n\nValues of headers are sealed when "
-        "they are set, and not shown. Whoever may set the policy of a sandbox can have the values that it has sent "
-        "to other hosts.",
-    .exit_status = " 0    it worked; check: the request would be allowed\n"
-                   " 1    it did not; check: the request would be denied\n"
-                   " 125  check: nobody knows, Cove failed; stderr says why\n"
-                   " 2    the command line is wrong",
-    .examples = "cove policy show i3k\n"
-                "cove policy allow i3k deb.debian.org:443\n"
-                "cove policy set i3k --net deny --allow deb.debian.org:443 --allow '*.example.com'\n"
-                "cove policy set i3k policy.yaml\n"
-                "cove policy check i3k https://deb.debian.org/debian/\n"
-                "cove policy presets",
+    .text = &text_policy,
     .operands = "=show set allow deny check presets|id",
     COMMAND_FLAGS(policy_flags),
     .run = policy_run,

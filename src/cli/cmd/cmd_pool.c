@@ -38,12 +38,7 @@ static int pool(struct context *ctx)
 const struct command cmd_pool = {
     .name = "pool",
     .summary = "show the storage that sandboxes use",
-    .synopsis = "",
-    .description =
-        "Shows the kind of the storage pool and its figures. btrfs: clones are instant, and disks have limits. "
-        "reflink: clones share data, and take a moment for each file. copy: each clone is a full copy; 'cove doctor' "
-        "says what is needed for a better kind.\n\nWith --json: kind, limits, total_bytes, free_bytes and layers.",
-    .examples = "cove pool\ncove pool --json | jq .free_bytes",
+    .text = &text_pool,
     .operands = "",
     .run = pool,
 };
@@ -88,12 +83,7 @@ static int gc(struct context *ctx)
 const struct command cmd_gc = {
     .name = "gc",
     .summary = "delete layers that nothing needs any more",
-    .synopsis = "[--dry-run | --cache]",
-    .description =
-        "Removes layers of the storage pool that no template, snapshot, cached build step or sandbox needs. The "
-        "service does so by itself from time to time; this does it now. Prints each layer with its own size (- if "
-        "the pool does not know it).\n\nWith --json: layers, each with layer, bytes and dropped.",
-    .examples = "cove gc --dry-run\ncove gc --cache",
+    .text = &text_gc,
     .operands = "",
     COMMAND_FLAGS(gc_flags),
     .run = gc,

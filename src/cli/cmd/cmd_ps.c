@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "cli/cmd/commands.h"
 #include "cli/exec/terminal.h"
 #include "cli/service.h"
@@ -36,13 +35,7 @@ static int ps_run(struct context *ctx)
 const struct command cmd_ps = {
     .name = "ps",
     .summary = "list the commands that run in a sandbox",
-    .synopsis = "ID",
-    .description =
-        "Lists running commands that 'cove run', 'cove exec', an SDK or the template started in the sandbox: pid, "
-        "user, running time, and the command with its arguments. Processes that those started are not listed; 'cove "
-        "exec ID -- ps aux' shows them if the template has ps.\n\n--json shows all fields.",
-    .examples = "cove ps i3k\n"
-                "cove ps --json i3k | jq -r '.[].pid'",
+    .text = &text_ps,
     .operands = "id",
     .run = ps_run,
 };

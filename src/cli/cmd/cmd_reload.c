@@ -158,14 +158,7 @@ static int reload_command(struct context *ctx)
 const struct command cmd_reload = {
     .name = "reload",
     .summary = "apply a changed configuration while sandboxes keep running",
-    .synopsis = "",
-    .description =
-        "Makes the service of this machine read its configuration and its API key again. Sandboxes, their processes "
-        "and their connections continue. Clients of the API may have to reconnect. If Cove was upgraded, this starts "
-        "the new coved, and says which other parts are still those of before.\n\nA wrong configuration, or one that the service can't run with, is refused, and the "
-        "previous one stays in force. state_dir, run_dir and pool.kind need a restart.\n\nNeeds root.",
-    .examples = "sudo cove reload\n"
-                "sudoedit /etc/cove/cove.yaml && sudo cove reload",
+    .text = &text_reload,
     .operands = "",
     .is_local = true,
     .run = reload_command,

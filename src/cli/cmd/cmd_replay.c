@@ -272,24 +272,7 @@ static int replay_run(struct context *ctx)
 const struct command cmd_replay = {
     .name = "replay",
     .summary = "replay a terminal session",
-    .synopsis = "ID|--last [SEQ] [--speed N] [--idle SECONDS]\nID|--last [SEQ] --cast FILE\nID|--last --again [--keep]",
-    .description =
-        "Plays what a command wrote to its terminal, at the original pace. SEQ is the event that started the "
-        "session, an exec.start with a terminal ('cove log' shows its number); the default is the last session. It "
-        "also works for ended sandboxes, as long as their record is kept.\n\n--cast writes asciicast v2, for "
-        "asciinema and its web player.\n\n--again makes a new sandbox like this one was at first, and repeats in "
-        "order what was done through Cove. It prints a line for each event whose exit code or output differs, and "
-        "for each that can't be repeated: the record has neither typed input nor the values of variables. A sandbox with "
-        "rules for its network is repeated without a network. File "
-        "contents come from checkpoints ('cove rewind'), or from the sandbox itself. At the end it compares the "
-        "files of both.\n\nThe output of a session comes from inside the sandbox, and your terminal obeys its "
-        "control sequences. Typed input is not recorded, but what the terminal echoed is. If another worker took "
-        "over a session, or an older Cove recorded it, its pace is unknown and it is shown at once.",
-    .examples =
-        "cove replay i3k\ncove replay i3k 17 --speed 4\ncove replay i3k --cast session.cast\ncove replay i3k --again",
-    .exit_status =
-        " 0  it was played, or everything came to the same\n 1  something differs, or could not be done; stderr says "
-        "what\n 2  the command line is wrong",
+    .text = &text_replay,
     .operands = "id",
     COMMAND_FLAGS(replay_flags),
     .run = replay_run,

@@ -109,16 +109,7 @@ static int rewind_run(struct context *ctx)
 const struct command cmd_rewind = {
     .name = "rewind",
     .summary = "restore a sandbox's files from a checkpoint",
-    .synopsis = "ID [SEQ]",
-    .description =
-        "Restores all files of the sandbox ID from the last checkpoint up to the event SEQ of its log. Checkpoints "
-        "are made while the sandbox is used, as 'cove run --checkpoint', the guard's rules or the label "
-        "cove.checkpoint say. Without SEQ, lists them, and what was done next or last.\n\nAll processes in the sandbox end. It starts anew on these "
-        "files, as after 'cove pause --files-only' and 'cove resume', and its timeout begins again. Volumes are not "
-        "restored. Newer checkpoints stay, so you can undo a rewind with another one.",
-    .exit_status = " 0  it runs on these files\n 1  it does not; stderr says why\n 2  the command line is wrong",
-    .examples = "cove rewind i3k\n"
-                "cove rewind i3k 42",
+    .text = &text_rewind,
     .operands = "id",
     .run = rewind_run,
 };

@@ -18,13 +18,7 @@ static int rm_run(struct context *ctx)
 const struct command cmd_rm = {
     .name = "rm",
     .summary = "end and remove sandboxes",
-    .synopsis = "ID...\n--all",
-    .description =
-        "Ends the sandboxes with everything that runs in them, and removes their files. Their event logs stay ('cove "
-        "log'). Prints the id of each removed sandbox. If one can't be removed, the others still are.",
-    .exit_status = " 0  all were removed\n 1  one was not; stderr says which and why\n 2  the command line is wrong",
-    .examples = "cove rm i3k\n"
-                "cove rm --all",
+    .text = &text_rm,
     .operands = "id",
     COMMAND_FLAGS(rm_flags),
     .run = rm_run,

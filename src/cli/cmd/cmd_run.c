@@ -431,35 +431,7 @@ static int run_sandbox(struct context *ctx)
 const struct command cmd_run = {
     .name = "run",
     .summary = "run a command in a sandbox of its own",
-    .synopsis = "[OPTION]... [--] COMMAND [ARGUMENT]...",
-    .description =
-        "Creates a sandbox, runs COMMAND in it, and removes the sandbox. The output of the command appears here at "
-        "once, stdout and stderr separately, and cove run exits with its exit code.\n\nThe command reads piped "
-        "input, as it would without Cove. In a loop that reads a list itself, use -n. -i or -t connects a "
-        "terminal.\n\nSIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command; the same signal a second "
-        "time ends cove run without waiting for it. The sandbox is removed in any case, unless --keep is given. If "
-        "cove run itself is killed, the sandbox ends within two minutes.\n\nThe command can connect to all public "
-        "addresses unless options say otherwise. 'cove net' shows its connections, and 'cove policy --help' explains "
-        "rules. Secrets never enter the sandbox.\n\nWith --json the output is collected (up to 64 MiB of each "
-        "stream) and written as one object at the end, also if the command did not end by itself: sandbox, kept, "
-        "end_at (of a kept one; null: never), duration_ms, exit_code and signal (null then), reason (null, timeout, "
-        "out_of_memory, sandbox_ended, interrupted, or failed, with the error on stderr), truncated, stdout, stderr. "
-        "If the command never started, there is only the error.",
-    .exit_status = " N      the command's exit code\n"
-                   " 128+N  the command ended by signal N\n"
-                   " 124    the sandbox's time (--timeout) was up; with --pause-on-timeout it is paused\n"
-                   " 125    Cove failed: no service, no such template, a limit; stderr says which\n"
-                   " 126    the command was found but can't be executed\n"
-                   " 127    the command was not found\n"
-                   " 2      the command line is wrong",
-    .examples = "cove run -- python3 -c 'print(6 * 7)'\n"
-                "tar -c . | cove run --memory 1G --timeout 2m -- sh -c 'tar -x && make test'\n"
-                "tar -c src | cove run -- sh -c 'tar -x && wc -l src/*.c'\n"
-                "cove run --allow deb.debian.org -- curl -sI http://deb.debian.org/\n"
-                "cove run --net deny --secret KEY=api.test -- sh -c 'curl -sH \"x-api-key: $KEY\" https://api.test/'\n"
-                "cove run --volume cache:/cache --disk 2GiB -- sh -c 'date >> /cache/runs'\n"
-                "cove run --timeout 10m --pause-on-timeout -- sh -c 'sleep 1; echo done'\n"
-                "cove run -it -- bash",
+    .text = &text_run,
     .operands = "command",
     COMMAND_FLAGS(run_flags),
     .flag_groups = "env THE COMMAND\n"

@@ -5,7 +5,6 @@
 #include "cli/cmd/commands.h"
 #include "cli/domain/secret_input.h"
 #include "cli/domain/vault_client.h"
-#include "cli/exec/terminal.h"
 #include "cli/print.h"
 #include "cli/things.h"
 
@@ -110,22 +109,7 @@ static int secret_run(struct context *ctx)
 const struct command cmd_secret = {
     .name = "secret",
     .summary = "set, list and remove secrets",
-    .synopsis = "set NAME [-f FILE] [-q]\nls\nrm NAME...",
-    .description =
-        "Stores credentials for requests that sandboxes make. No sandbox ever holds one: a network policy names a "
-        "secret, as in \"Bearer ${secret:NAME}\", and cove-egress puts its value into requests to the policy's hosts "
-        "on their way out.\n\nset reads the value from stdin or from FILE; at a terminal it asks for it without "
-        "showing it. One line break at the end is dropped. An existing secret gets the new value, which is used from "
-        "the next request on. A name is a letter or _, then letters, digits, _, . and -, up to 64; a value has 1 to "
-        "16384 bytes, without line breaks.\n\nls shows the names and when each was set. Values can't be read "
-        "back.\n\nrm removes secrets and prints the name of each; requests that need one of them are then refused. "
-        "If one can't be removed, the others still are.\n\nSecrets are stored in the state directory, encrypted with "
-        "a key beside them (egress/vault.key, for cove-egress only). Only root and the service's owner can use this "
-        "command, and only on the service's machine.",
-    .examples = "cove secret set GITHUB_TOKEN\n"
-                "gh auth token | cove secret set GITHUB_TOKEN\n"
-                "cove secret set OPENAI_API_KEY --file key.txt\n"
-                "cove secret ls --json",
+    .text = &text_secret,
     .operands = "=set ls rm",
     COMMAND_FLAGS(secret_flags),
     .run = secret_run,

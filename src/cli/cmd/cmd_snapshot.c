@@ -75,21 +75,7 @@ static int snapshot_run(struct context *ctx)
 const struct command cmd_snapshot = {
     .name = "snapshot",
     .summary = "take, list and remove snapshots",
-    .synopsis = "[--memory] ID [NAME]\nls [--sandbox ID] [-q]\nrm SNAPSHOT...",
-    .description =
-        "Keeps the files of a sandbox as they are now. The sandbox is frozen for that for some milliseconds, however "
-        "much it has written, and then continues. A snapshot is a template: 'cove run --template SNAPSHOT' creates "
-        "sandboxes from it. Memory is not part of it without --memory.\n\nPrints the name of the snapshot. NAME is "
-        "[NAMESPACE/]NAME[:TAG]; NAMESPACE and NAME must not begin with -. If the name and tag are in use, they mean "
-        "the new snapshot from then on.\n\nrm removes snapshots: NAME:TAG only that tag if the name has others, NAME "
-        "all of them. It refuses a snapshot from which living sandboxes were created. The space is freed by 'cove "
-        "gc', or later by the service itself, once nothing needs it.",
-    .examples = "cove snapshot i3k\n"
-                "cove snapshot i3k before-the-upgrade\n"
-                "cove snapshot --memory i3k warmed-up\n"
-                "cove run --template before-the-upgrade -- ls\n"
-                "cove snapshot ls\n"
-                "cove snapshot rm before-the-upgrade",
+    .text = &text_snapshot,
     .operands = "id=ls rm",
     COMMAND_FLAGS(snapshot_flags),
     .run = snapshot_run,

@@ -105,14 +105,7 @@ static int stats_run(struct context *ctx)
 const struct command cmd_stats = {
     .name = "stats",
     .summary = "show the CPU time, memory and disk that sandboxes use",
-    .synopsis = "[ID]...",
-    .description =
-        "Shows how much of its limits each sandbox uses, or those that you name, the one with the most memory first: "
-        "CPU time in the last five seconds (100% is all of its CPUs), memory and disk. The service measures every five seconds; - means that there is "
-        "no sample yet or, of a disk, that the storage pool doesn't count or limit it ('cove pool' says what it does).\n\nWith --json one array of objects: sandbox, and its latest sample (null: none yet).",
-    .examples = "cove stats\n"
-                "cove stats i3k\n"
-                "cove stats --json | jq -r '.[] | select(.sample.memory_used > 500000000).sandbox'",
+    .text = &text_stats,
     .operands = "id",
     .run = stats_run,
 };

@@ -325,30 +325,7 @@ static int template_run(struct context *ctx)
 const struct command cmd_template = {
     .name = "template",
     .summary = "build templates, list and change them",
-    .synopsis =
-        "add RECIPE\nadd --list\nbuild [-f FILE] [--name NAME] [OPTION]... [DIRECTORY]\nls [-q]\nshow TEMPLATE\nrm "
-        "TEMPLATE...\ntag [--off] TEMPLATE TAG...\npublish [--off] TEMPLATE",
-    .description =
-        "A template is what sandboxes start from. build makes one: from a Dockerfile and the files of the directory "
-        "(except those in .dockerignore), from an image, or from another template. Each step runs in a sandbox and "
-        "is kept, so the next build starts where something changed. The log, with the time and size of each step, "
-        "goes to stderr, and the template's id to stdout; with --json both go to stdout, one object a line. Without "
-        "--cpus and --memory it inherits those of the template that it starts from.\n\nFROM means the template with "
-        "this name, if there is one here, otherwise an image of a registry; docker.io/library/NAME always means the "
-        "image. Credentials of a private registry come from stdin (--registry-user, --registry-password-stdin) or, "
-        "if you ask for it, from the \"auths\" of Docker's configuration. The service uses them for this build and "
-        "does not keep them.\n\nDockerfiles: FROM, RUN, COPY, ADD of local files, ENV, ARG, WORKDIR, USER, CMD and "
-        "ENTRYPOINT (the start command); several stages, and COPY --from a stage or an image. Here-documents are "
-        "refused.\n\nadd builds a template from a recipe that comes with Cove, under its name and its other names. "
-        "It does nothing if that version exists. With a newer recipe it builds the new version, which replaces the "
-        "old one when it is ready. add --list shows the recipes.\n\nls shows why the build failed if a template has "
-        "no good one; rm removes it.\n\ntag points tags to what TEMPLATE (a name with or without a tag) means now.",
-    .examples = "cove template add code-interpreter\n"
-                "cove template build --name app\n"
-                "cove template build --name tools:v2 --from-template base -f Dockerfile .\n"
-                "cove run --template app -- ./server\n"
-                "cove template build --from-image ghcr.io/me/tool --docker-config\n"
-                "cove template tag app:v2 stable",
+    .text = &text_template,
     .operands = "=add build ls show rm tag publish|path",
     COMMAND_FLAGS(template_flags),
     .run = template_run,

@@ -195,22 +195,7 @@ static int tenant_run(struct context *ctx)
 const struct command cmd_tenant = {
     .name = "tenant",
     .summary = "create, list, limit and remove tenants",
-    .synopsis = "create NAME [OPTION]...\nls [-q]\nshow NAME\nset NAME [OPTION]...\nrm NAME...",
-    .description =
-        "Tenants share a service and can't see each other: each has its own sandboxes, templates, snapshots, "
-        "volumes, logs and names. Everything that existed before belongs to the tenant 'default', whose public "
-        "templates all can use. A tenant gets access through its keys: 'cove key create --tenant NAME'.\n\nOn the "
-        "machine itself you see the things of all tenants. --tenant NAME (or COVE_TENANT) with any other command "
-        "acts in one tenant, and sees only that one.\n\ncreate prints the name: lower case letters, digits and '-', "
-        "up to 63. set changes the given limits; 0 means no limit. Lowering a limit takes nothing away. show tells "
-        "what is in use, and what there really is on disk, where the pool counts it: with what snapshots and "
-        "templates have of sandboxes and volumes that are gone. rm removes a tenant and its keys, and refuses one that has sandboxes, volumes, templates or "
-        "snapshots.",
-    .examples = "cove tenant create acme --sandboxes 20 --memory 32GiB\n"
-                "cove key create --tenant acme --name acme-admin --scope admin\n"
-                "cove tenant set acme --cpus 16 --creates 60\n"
-                "cove ls --tenant acme\n"
-                "cove tenant show acme --json",
+    .text = &text_tenant,
     .operands = "=create ls show set rm",
     COMMAND_FLAGS(tenant_flags),
     .run = tenant_run,

@@ -38,13 +38,7 @@ static int timeout_run(struct context *ctx)
 const struct command cmd_timeout = {
     .name = "timeout",
     .summary = "set when a sandbox ends",
-    .synopsis = "[--extend] ID TIME",
-    .description =
-        "Sets when the sandbox ends (or is paused, if it was created so): TIME from now, as 90s, 5m or 1h30m. 0 ends "
-        "it at once. The time of a paused sandbox does not run: resume it first, with --timeout.",
-    .exit_status = " 0  set\n 1  it was not; stderr says why\n 2  the command line is wrong",
-    .examples = "cove timeout i3k 1h\n"
-                "cove timeout --extend i3k 10m",
+    .text = &text_timeout,
     .operands = "id",
     COMMAND_FLAGS(timeout_flags),
     .run = timeout_run,

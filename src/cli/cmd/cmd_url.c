@@ -34,14 +34,7 @@ static int url_run(struct context *ctx)
 const struct command cmd_url = {
     .name = "url",
     .summary = "print the address of a sandbox's port",
-    .synopsis = "ID PORT",
-    .description =
-        "Prints the URL of a server that listens on PORT in the sandbox. The host name in it only leads to ports of "
-        "the sandbox: it does not allow anybody to run commands.\n\nWithout 'cove domain set' the name is below "
-        "localhost, which curl and browsers on this machine resolve by themselves.",
-    .exit_status = " 0  printed\n 1  there is no such sandbox, or no service\n 2  the command line is wrong",
-    .examples = "cove url i3k 8000\n"
-                "curl -s \"$(cove url i3k 8000)\"",
+    .text = &text_url,
     .operands = "id",
     .run = url_run,
 };

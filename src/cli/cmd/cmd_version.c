@@ -31,9 +31,7 @@ static int version_run(struct context *ctx)
 const struct command cmd_version = {
     .name = "version",
     .summary = "print the versions of the command and of the service",
-    .synopsis = "",
-    .description = "Prints the version of this program and of the service that it talks to, if that answers.",
-    .examples = "cove version\ncove version --json",
+    .text = &text_version,
     .operands = "",
     .run = version_run,
 };

@@ -105,18 +105,7 @@ static int volume_run(struct context *ctx)
 const struct command cmd_volume = {
     .name = "volume",
     .summary = "create, list and remove volumes",
-    .synopsis = "create NAME [--size SIZE]\nls [-q]\nrm NAME...",
-    .description =
-        "A volume is a named directory that outlives sandboxes. 'cove run --volume NAME:/PATH' mounts it, into "
-        "several sandboxes at a time if you want, and all of them see each other's changes. A new volume belongs to "
-        "the sandbox's user.\n\ncreate prints the name: up to 63 letters, digits, '.', '_' and '-', not beginning "
-        "with '-'. ls shows how much each contains (- if the pool does not know; used_bytes or null with --json), "
-        "and which are not in the current pool (in_pool): these can't be used until the service has their pool "
-        "again. rm removes volumes with everything in them, and refuses one that a sandbox has mounted.",
-    .examples = "cove volume create cache --size 2GiB\n"
-                "cove run --volume cache:/cache -- sh -c 'echo kept > /cache/file'\n"
-                "cove run --volume cache:/cache:ro -- cat /cache/file\n"
-                "cove volume rm cache",
+    .text = &text_volume,
     .operands = "=create ls rm",
     COMMAND_FLAGS(volume_flags),
     .run = volume_run,

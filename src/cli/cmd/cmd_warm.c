@@ -53,15 +53,7 @@ static int warm_run(struct context *ctx)
 const struct command cmd_warm = {
     .name = "warm",
     .summary = "keep sandboxes of a template ready",
-    .synopsis = "[-q] TEMPLATE N\n[ls] [-q]",
-    .description =
-        "Keeps N sandboxes of TEMPLATE ready, with their start command running, so that a create that asks for "
-        "nothing beyond the template gets one at once. They are made in the background, replaced when they are "
-        "taken, and made again after a restart of the service. Each costs the memory of an idle sandbox, and was "
-        "never used by anybody. 0 keeps none.\n\nN is at most 64. With --json: what was set.\n\nWithout operands, or with "
-        "ls, lists the templates of which some are kept, and how many are ready now. A template with a start command "
-        "has one ready for a while after a create, without being asked: KEPT is 0.",
-    .examples = "cove warm base 8\ncove warm\ncove warm base 0",
+    .text = &text_warm,
     .operands = "=ls",
     COMMAND_FLAGS(warm_flags),
     .run = warm_run,

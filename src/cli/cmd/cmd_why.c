@@ -23,18 +23,7 @@ static int why_run(struct context *ctx)
 const struct command cmd_why = {
     .name = "why",
     .summary = "show which command a line of code comes from",
-    .synopsis = "FILE:LINE [--repo DIR]",
-    .description =
-        "Finds the commit that the line comes from, and prints its note (refs/notes/cove, written when an "
-        "environment's commits are received): the command before it, who ran that, the policy, and which hosts had "
-        "been reached and refused until then. Then it asks the service whether the sandbox's record is intact and "
-        "names this commit and the note's digest: a note that was changed or copied to another commit doesn't count.\n\nFILE is relative to the top of the repository, as in Git, or to DIR. "
-        "Share notes like all refs: git push origin refs/notes/cove. git config notes.cove.mergeStrategy "
-        "cat_sort_uniq merges those of several people.",
-    .exit_status = " 0  the commit came out of an environment, and the record bears the note out\n"
-                   " 1  it did not, or the record is gone or another one; what was found is printed\n"
-                   " 2  the command line is wrong",
-    .examples = "cove why src/main.c:12\ncove why README.md:1 --json",
+    .text = &text_why,
     .operands = "path",
     COMMAND_FLAGS(why_flags),
     .run = why_run,

@@ -611,19 +611,7 @@ static int docker_main(struct context *ctx)
 const struct command cmd_docker = {
     .name = "docker",
     .summary = "Docker's command line, for agents that call it",
-    .synopsis = "VERB [OPTION]... [ARG]...",
-    .description =
-        "Takes run, exec, ps, images, inspect, logs, stop, kill, rm, rmi, cp, pull, build, network, version and "
-        "compose, with the options that agents and their frameworks give, and does them with sandboxes and templates. Options that can't be done are refused by their names. A link called docker to this program "
-        "does the same: 'ln -s \"$(command -v cove)\" ~/shims/docker'.\n\nA container is a sandbox with labels; "
-        "others are not seen. An image is a template of the same name; run makes it of the image when it is not "
-        "there, as pull does. docs/AGENTS.md has what differs.",
-    .exit_status = " N    run, exec: the command's; else 0, or 1: it failed\n"
-                   " 125  the command line is wrong, or run could not make the container\n"
-                   " 126  the command can't be executed\n"
-                   " 127  the command is not there",
-    .examples = "cove docker run --rm base sh -c 'echo $((6 * 7))'\n"
-                "cove docker run -d --name box base sleep 2h",
+    .text = &text_docker,
     .operands = "=run exec ps images inspect logs stop kill rm rmi cp pull build network compose version",
     .flags_end_at_operand = true,
     .run = docker_main,

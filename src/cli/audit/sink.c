@@ -138,43 +138,36 @@ static int sink_mend(struct audit_sink *s, uint64_t *ret_cursor, struct err *err
     return 0;
 }
 
-struct audit_sink *sink_directory(const char *path, const struct form *form, uint64_t *ret_cursor, struct err *err)
+/* Opens the directory and, behind what is in it, the newest file. */
+static int sink_resume(struct audit_sink *s, uint64_t *ret_cursor, struct err *err)
 {
-    struct audit_sink *s = sink_new(SINK_DIRECTORY, path);
-    char newest[SINK_DAY_LEN + 1], day[SINK_DAY_LEN + 1] = ":"; /* behind all digits */
+    char newest[SINK_DAY_LEN + 1] = "", day[SINK_DAY_LEN + 1] = ":"; /* behind all digits */
     uint64_t cursor = 0;
-    s->form = form;
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        goto failed;
-    s->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->directory < 0)
-        goto failed;
-    if (flock(s->directory, LOCK_EX | LOCK_NB) < 0) {
-        (void)err_set(err, ERR_FAILED_PRECONDITION, "%s: another export writes there", path);
-        sink_free(s);
-        return NULL;
-    }
-    if (sink_check_forms(s, err) < 0) {
-        sink_free(s);
-        return NULL;
-    }
-    *newest = '\0';
+    if ((mkdir(s->path, 0700) < 0 && errno != EEXIST) ||
+        (s->directory = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_errno(err, errno, "%s", s->path);
+    if (flock(s->directory, LOCK_EX | LOCK_NB) < 0)
+        return err_set(err, ERR_FAILED_PRECONDITION, "%s: another export writes there", s->path);
+    if (sink_check_forms(s, err) < 0)
+        return -1;
     while (!cursor && sink_newest_day(s, day, day)) {
         if (!*newest)
             memcpy(newest, day, sizeof(newest));
-        if (sink_open_day(s, day, err) < 0 || sink_mend(s, &cursor, err) < 0) {
-            sink_free(s);
-            return NULL;
-        }
+        if (sink_open_day(s, day, err) < 0 || sink_mend(s, &cursor, err) < 0)
+            return -1;
     }
-    if (*newest && strcmp(newest, s->day) != 0 && sink_open_day(s, newest, err) < 0) {
-        sink_free(s);
-        return NULL;
-    }
+    if (*newest && strcmp(newest, s->day) != 0 && sink_open_day(s, newest, err) < 0)
+        return -1;
     *ret_cursor = cursor;
-    return s;
-failed:
-    (void)err_errno(err, errno, "%s", path);
+    return 0;
+}
+
+struct audit_sink *sink_directory(const char *path, const struct form *form, uint64_t *ret_cursor, struct err *err)
+{
+    struct audit_sink *s = sink_new(SINK_DIRECTORY, path);
+    s->form = form;
+    if (sink_resume(s, ret_cursor, err) == 0)
+        return s;
     sink_free(s);
     return NULL;
 }

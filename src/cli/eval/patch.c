@@ -16,24 +16,10 @@
 #include "cli/eval/patch.h"
 #include "base/mem.h"
 #include "cli/eval/test_log.h"
-#include "http/client/client.h"
 
 enum { PATCH_TOLD_MAX = 50, PATCH_BAD = 91, PATCH_TESTS_BAD = 92 };
 
-#define PATCH_DIR "/tmp/.cove-eval"
-
-/* $1: where; the others: pathspecs of what judges. Prints what was put back. */
-static const char patch_apply[] = PATCH_GIT
-    "cd \"$1\"; shift; d=" PATCH_DIR
-    "; trap 'rm -rf $d' EXIT; git update-index -q --refresh || :\n" /* a fork has other inodes */
-    "a() { git apply --index --whitespace=nowarn \"$@\" $d/patch; }\na 2>$d/why || a --recount -C1 2>/dev/null || { "
-    "cat $d/why >&2; exit 91; }\ngit diff --cached --name-only --no-renames -z HEAD -- \"$@\" >$d/back\nif [ -s "
-    "$d/tests ]; then\n  git apply --numstat -z $d/tests >$d/names || exit 92\n  sed -z "
-    "'s/^[^\\t]*\\t[^\\t]*\\t/:(top,literal)/' $d/names |\n    xargs -0 -r sh -c 'git -c core.quotePath=false diff "
-    "--cached --name-only --no-renames -z HEAD -- \"$@\"' sh >>$d/back\nfi\n[ ! -s $d/back ] || git "
-    "--literal-pathspecs restore --source=HEAD --staged --worktree --pathspec-from-file=$d/back "
-    "--pathspec-file-nul\n[ ! -s $d/tests ] || git apply --whitespace=nowarn $d/tests || exit 92\nsort -zu $d/back | "
-    "tr '\\0' '\\n'\n";
+#define PATCH_DIR "/tmp/.cove-eval" /* patch.sh reads it there */
 
 /* What test runners read by themselves, anywhere in the repository. */
 static const char *const patch_judges[] = {
@@ -192,7 +178,7 @@ static json_t *patch_attempt(struct patch_box *b, const struct eval_sample *samp
         patch_put(b, "tests", str_of(service_text(problem, "test_patch"))) < 0)
         return NULL;
     const char **specs = patch_specs(b->e, problem, &n);
-    if (patch_sh(b, patch_apply, specs, n, -1, &code) < 0)
+    if (patch_sh(b, "apply", specs, n, -1, &code) < 0)
         return NULL;
     if (code)
         return patch_refuse(b, code);

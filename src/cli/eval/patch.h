@@ -9,10 +9,6 @@
 
 enum { PATCH_OUTPUT_MAX = 32 << 20, PATCH_WHY_MAX = 400, PATCH_SETUP_S = 3600 };
 
-#define PATCH_GIT                                                                                                      \
-    "set -e; umask 022; export HOME=/root GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'\n" \
-    "git() { command git -c user.name=cove -c user.email=cove@localhost -c core.hooksPath=/dev/null \"$@\"; }\n"
-
 struct patch_box {
     struct eval *e;
     struct service *s;
@@ -28,7 +24,8 @@ void patch_box_close(struct patch_box *b);
 /* What it writes is in b->out and b->err. *ret_code: as shells say it. -1: ctx->err; b->is_late: its time was up. */
 int patch_exec(struct patch_box *b, char *const *argv, const char *cwd, int stdin_fd, uint64_t seconds,
                uint32_t *ret_code, bool *ret_dropped) WARN_UNUSED;
-int patch_sh(struct patch_box *b, const char *script, const char *const *args, size_t n, int stdin_fd,
+/* A verb of patch.sh. */
+int patch_sh(struct patch_box *b, const char *verb, const char *const *args, size_t n, int stdin_fd,
              uint32_t *ret_code) WARN_UNUSED;
 
 /* With the last line of its complaint. */

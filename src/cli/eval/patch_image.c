@@ -11,13 +11,7 @@
 
 enum { PATCH_IMAGE_LEASE_MS = 120000, PATCH_IMAGE_RENEW_MS = 30000, PATCH_IMAGE_TICK_MS = 1000 };
 
-/* The repository comes on stdin; without one, the template has it. */
-static const char patch_unpack[] = PATCH_GIT
-    "mkdir -p \"$1\"; cd \"$1\"; tar -xf -; git init -q; git add -A -f; git commit -q --allow-empty -m base\n";
-static const char patch_checkout[] = PATCH_GIT "cd \"$1\"; git rev-parse -q --verify HEAD >/dev/null\n"
-                                               "[ -z \"$2\" ] || git checkout -q -f --detach \"$2\" --\n";
-/* What setting up changed in files of the repository is none of the patch's. */
-static const char patch_keep[] = PATCH_GIT "cd \"$1\"; git add -u; git commit -q --allow-empty -m setup\n";
+extern const char script_patch[]; /* patch.sh */
 
 /* ---- a sandbox ---- */
 
@@ -91,16 +85,12 @@ int patch_exec(struct patch_box *b, char *const *argv, const char *cwd, int stdi
     return 0;
 }
 
-int patch_sh(struct patch_box *b, const char *script, const char *const *args, size_t n, int stdin_fd,
-             uint32_t *ret_code)
+int patch_sh(struct patch_box *b, const char *verb, const char *const *args, size_t n, int stdin_fd, uint32_t *ret_code)
 {
-    AUTO_FREE char **argv = mem_zalloc((n + 5) * sizeof(*argv));
-    argv[0] = (char *)"/bin/sh";
-    argv[1] = (char *)"-c";
-    argv[2] = (char *)script;
-    argv[3] = (char *)"sh";
-    for (size_t i = 0; i < n; i++)
-        argv[4 + i] = (char *)args[i];
+    AUTO_FREE char **argv = mem_zalloc((n + 6) * sizeof(*argv));
+    const char *const head[] = {"/bin/sh", "-c", script_patch, "sh", verb};
+    memcpy(argv, head, sizeof(head));
+    memcpy(argv + ARRAY_SIZE(head), args, n * sizeof(*args));
     return patch_exec(b, argv, "/", stdin_fd, PATCH_SETUP_S, ret_code, NULL);
 }
 
@@ -190,11 +180,11 @@ static int patch_fill(struct patch_box *b, const json_t *problem, char why[stati
                            service_text(problem, "repo"), b->e->repos);
             return 0;
         }
-        r = patch_sh(b, patch_unpack, args, 1, fd, &code);
+        r = patch_sh(b, "unpack", args, 1, fd, &code);
         (void)close(fd);
         status = child_wait(pid);
     } else {
-        r = patch_sh(b, patch_checkout, args, 2, -1, &code);
+        r = patch_sh(b, "checkout", args, 2, -1, &code);
     }
     if (r < 0)
         return -1;
@@ -211,7 +201,7 @@ static int patch_fill(struct patch_box *b, const json_t *problem, char why[stati
             return 0;
         }
     }
-    if (patch_sh(b, patch_keep, args, 1, -1, &code) < 0)
+    if (patch_sh(b, "keep", args, 1, -1, &code) < 0)
         return -1;
     patch_why(b, "git can't keep what setup_cmd changed", why);
     return code == 0;

@@ -93,25 +93,6 @@ static const char *alias_of(struct build_job *j, const char *image)
 
 /* ---- images ---- */
 
-/* What an image gets before its first step: the account that everything runs as, and what starts its services. */
-static const char account_script[] =
-    "if command -v awk && command -v ln && command -v mkdir && mkdir -p /usr/local/bin; then\n" /* what it needs itself */
-    "  printf %s \"$2\" >/usr/local/bin/systemctl && chmod 755 /usr/local/bin/systemctl &&\n"
-    "    ln -sf systemctl /usr/local/bin/journalctl || exit 1\n"
-    "  [ -e /usr/bin/systemctl ] || ln -s ../local/bin/systemctl /usr/bin/systemctl\n"
-    "fi >/dev/null\n"
-    "if ! id -u user >/dev/null 2>&1; then\n"
-    "  if command -v useradd >/dev/null; then useradd --create-home --shell \"$1\" user\n"
-    "  elif command -v adduser >/dev/null; then adduser -D -s \"$1\" user\n"
-    "  else echo 'user:x:1000:1000::/home/user:'\"$1\" >>/etc/passwd && echo 'user:x:1000:' >>/etc/group &&\n"
-    "    mkdir -p /home/user && chown 1000:1000 /home/user\n"
-    "  fi || exit 1\n"
-    "fi\n"
-    "mkdir -p /home/user /tmp && chown user: /home/user && chmod 1777 /tmp || exit 1\n"
-    "if [ -d /etc/sudoers.d ]; then\n"
-    "  echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' >/etc/sudoers.d/user && chmod 440 /etc/sudoers.d/user\n"
-    "fi\n";
-
 static void image_is_stored(struct build_job *j)
 {
     job_tell_done(j, "done");
@@ -136,7 +117,7 @@ static void make_account(struct build_job *j)
     j->process.is_quiet = true;
     process_run(&j->process, j,
                 &(struct build_command){
-                    .shell_text = account_script, .args = args, .user = "root", .workdir = "/", .timeout_ms = 60000});
+                    .shell_text = script_account, .args = args, .user = "root", .workdir = "/", .timeout_ms = 60000});
 }
 
 void base_have_image(struct build_job *j)

@@ -13,8 +13,6 @@
 
 enum { CHUNK = 64 * 1024 };
 
-extern const char script_copy[]; /* copy.sh */
-
 static const struct build_step *copy_step_of(const struct build_job *j)
 {
     return &j->spec.steps[j->step];

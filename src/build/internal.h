@@ -9,7 +9,6 @@
 #pragma once
 
 #include "base/list.h"
-#include "base/map.h"
 #include "build/builder.h"
 #include "build/cache.h"
 #include "build/context.h"
@@ -23,6 +22,9 @@
 #include "template/builds.h"
 
 #include <uv.h>
+
+/* The shell scripts of this folder. */
+extern const char script_account[], script_copy[], script_user[], script_workdir[];
 
 enum {
     JOBS_WAITING_MAX = 512,

@@ -387,19 +387,6 @@ static void run_step(struct build_job *j)
                                         .timeout_ms = j->b->config.step_timeout_ms});
 }
 
-/* Both print "cove-same:" when there was nothing to do, else "cove-made:". */
-static const char workdir_script[] = "case $1 in /*) t=$1 ;; *) t=${3:-/}/$1 ;; esac\n"
-                                     "if [ -d \"$t\" ]; then cd \"$t\" && printf 'cove-same:%s' \"$(pwd)\"; exit; fi\n"
-                                     "new=$t\n"
-                                     "while [ ! -d \"$(dirname \"$new\")\" ]; do new=$(dirname \"$new\"); done\n"
-                                     "mkdir -p \"$t\" && chown -R \"$2:\" \"$new\" && cd \"$t\" && "
-                                     "printf 'cove-made:%s' \"$(pwd)\"";
-
-static const char user_script[] =
-    "if id -u \"$1\" >/dev/null 2>&1; then printf cove-same:; exit; fi\n"
-    "if command -v useradd >/dev/null; then useradd --create-home --shell \"$2\" -- \"$1\" >&2\n"
-    "else adduser -D -s \"$2\" \"$1\" >&2; fi && printf cove-made:";
-
 static void helper_done(struct build_job *j, int code, const struct err *err)
 {
     const struct build_step *s = job_step_of(j);
@@ -432,7 +419,7 @@ static void run_helper(struct build_job *j)
     j->process.done = helper_done;
     j->process.is_quiet = true;
     process_run(&j->process, j,
-                &(struct build_command){.shell_text = is_user ? user_script : workdir_script,
+                &(struct build_command){.shell_text = is_user ? script_user : script_workdir,
                                         .args = args,
                                         .user = "root",
                                         .workdir = "/",

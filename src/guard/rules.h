@@ -90,7 +90,8 @@ enum guard_verdict rules_blocked_hosts(const struct rules *r); /* GUARD_ALLOW: t
 enum guard_stuck rules_stuck(const struct rules *r);
 int rules_checkpoint(const struct rules *r);
 
-/* The rails there are, until name is NULL. rules: JSON text, an array. */
+/* The rails there are (rails.json; rails_test.c has examples of what fits), until name is NULL. rules: JSON text, an
+ * array. */
 struct rail {
     const char *name, *about, *rules;
     enum guard_risk risk;

@@ -102,10 +102,9 @@ static bool ask_split(struct ask *p, const char *url)
     return n > 0;
 }
 
-void ask_begin(struct egress *e, json_t *request)
+int ask_begin(struct egress *e, json_t *request, struct err *err)
 {
     struct ask *p = mem_new(struct ask);
-    struct err err;
     json_int_t ms = json_integer_value(json_object_get(request, "timeout_ms"));
     *p = (struct ask){.egress = e,
                       .request = json_incref(request),
@@ -117,12 +116,11 @@ void ask_begin(struct egress *e, json_t *request)
     bool fits = p->text && ask_split(p, json_string_value(json_object_get(request, "url")));
     if (fits && e->n_asks < ASK_PENDING_MAX && uv_queue_work(e->loop, &p->work, ask_work, ask_done) == 0) {
         e->n_asks++;
-        return;
+        return 0;
     }
-    (void)err_set(&err, fits ? ERR_RESOURCE_EXHAUSTED : ERR_INVALID_ARGUMENT, "%s",
-                  fits ? "too many requests are already waiting for an answer" : "not an http:// or https:// URL");
-    requests_fail(e, request, &err);
     ask_free(p);
+    return fits ? err_set(err, ERR_RESOURCE_EXHAUSTED, "too many requests are already waiting for an answer")
+                : err_set(err, ERR_INVALID_ARGUMENT, "not an http:// or https:// URL");
 }
 
 void asks_free(struct egress *e)

@@ -230,17 +230,13 @@ static bool post_has_room(struct egress *e, json_int_t tenant)
     return own + e->n_posts + 2 <= POSTS_MAX;
 }
 
-void post_begin(struct egress *e, json_t *request)
+int post_begin(struct egress *e, json_t *request, struct err *err)
 {
     const json_int_t tenant = json_integer_value(json_object_get(request, "tenant"));
     struct netaddr literal;
     struct policy_answer by_name;
-    struct err err;
-    if (!post_has_room(e, tenant)) {
-        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "too many requests are under way");
-        requests_fail(e, request, &err);
-        return;
-    }
+    if (!post_has_room(e, tenant))
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many requests are under way");
     struct post *p = mem_new(struct post);
     p->egress = e;
     p->request = json_incref(request);
@@ -253,18 +249,18 @@ void post_begin(struct egress *e, json_t *request)
     e->n_posts++;
     (void)uv_timer_init(e->loop, p->timer);
     (void)uv_timer_start(p->timer, post_on_timer, POST_MS, 0);
-    if (post_parse(p, &literal, &err) < 0) {
-        requests_fail(e, request, &err);
+    if (post_parse(p, &literal, err) < 0) {
         post_free(p);
-        return;
+        return -1;
     }
     if (literal.family) {
         post_go(p, &literal, 1);
-        return;
+        return 0;
     }
     policy_judge_name(p->policy, p->url.name, &by_name);
     if (by_name.verdict == POLICY_DENY)
         post_fail(p, ERR_PERMISSION_DENIED, by_name.reason);
     else
         p->lookup = resolver_resolve(e->resolver, p->url.name, 4, post_on_resolved, p);
+    return 0;
 }

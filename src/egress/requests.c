@@ -37,11 +37,6 @@ static struct str text(const json_t *request, const char *key)
     return json_is_string(v) ? json_str(v) : STR_NULL;
 }
 
-static bool has_id(const json_t *request)
-{
-    return id_is_sandbox(text(request, "id"));
-}
-
 static const char *id_of(const json_t *request)
 {
     return json_string_value(json_object_get(request, "id"));
@@ -90,47 +85,34 @@ static int tell_ca(struct net *n, json_t *answer, struct err *err)
     return r;
 }
 
-static void on_policy(struct egress *e, const json_t *request)
+static int on_policy(struct egress *e, json_t *request, struct err *err)
 {
-    struct policy *p;
-    struct err err;
-    if (policy_parse(json_object_get(request, "policy"), &p, &err) < 0) {
-        requests_fail(e, request, &err);
-        return;
-    }
-    struct str sealed_for = text(request, "sealed_for");
-    if (sealed_for.p && !id_is_sandbox(sealed_for)) {
-        policy_unref(p);
-        (void)err_set(&err, ERR_INVALID_ARGUMENT, "sealed_for is not a sandbox's id");
-        requests_fail(e, request, &err);
-        return;
-    }
+    AUTO(policy_unref) struct policy *p = NULL;
+    AUTO_JSON json_t *answer = requests_answer(request, "done");
+    const struct str sealed_for = text(request, "sealed_for");
+    if (policy_parse(json_object_get(request, "policy"), &p, err) < 0)
+        return -1;
+    if (sealed_for.p && !id_is_sandbox(sealed_for))
+        return err_set(err, ERR_INVALID_ARGUMENT, "sealed_for is not a sandbox's id");
     struct net *n = net_get(e, id_of(request), true);
-    if (!n) {
-        policy_unref(p);
-        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "there are too many networks");
-        requests_fail(e, request, &err);
-        return;
-    }
-    json_t *answer = requests_answer(request, "done");
-    if (policy_intercepts_anything(p) && (make_ca(n, text(request, "ca"), &err) < 0 || tell_ca(n, answer, &err) < 0)) {
-        json_decref(answer);
-        policy_unref(p);
-        requests_fail(e, request, &err);
-        return;
-    }
+    if (!n)
+        return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are too many networks");
+    if (policy_intercepts_anything(p) && (make_ca(n, text(request, "ca"), err) < 0 || tell_ca(n, answer, err) < 0))
+        return -1;
     (void)snprintf(n->sealed_for, sizeof(n->sealed_for), "%s", sealed_for.p ? sealed_for.p : n->id);
-    net_set_policy(n, p);
-    link_answer(e->link, answer);
+    net_set_policy(n, TAKE_PTR(p));
+    link_answer(e->link, TAKE_PTR(answer));
+    return 0;
 }
 
-static void on_forget(struct egress *e, const json_t *request)
+static int on_forget(struct egress *e, json_t *request, struct err *err UNUSED)
 {
     struct net *n = net_get(e, id_of(request), false);
     if (n && n->tcp_fd < 0)
         net_drop(n); /* was never more than a policy */
     else if (n)
         net_set_policy(n, NULL);
+    return 0;
 }
 
 /* ---- check: what would become of a request ---- */
@@ -245,57 +227,45 @@ int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *r
     return 0;
 }
 
-static void on_check(struct egress *e, json_t *request)
+static int on_check(struct egress *e, json_t *request, struct err *err)
 {
-    struct netaddr literal;
-    struct policy_answer by_name;
-    struct err err;
+    struct netaddr address;
+    struct policy_answer by_name = {.verdict = POLICY_ALLOW};
     struct net *n = net_get(e, id_of(request), false);
-    if (!n || !n->policy) {
-        (void)err_set(&err, ERR_NOT_FOUND, "sandbox %s has no policy", id_of(request));
-        requests_fail(e, request, &err);
-        return;
-    }
+    if (!n || !n->policy)
+        return err_set(err, ERR_NOT_FOUND, "sandbox %s has no policy", id_of(request));
     struct requests_check *c = mem_new(struct requests_check);
     list_init(&c->node);
     list_append(&e->checks, &c->node);
     c->egress = e;
     c->policy = policy_ref(n->policy);
     c->request = json_incref(request);
-    if (requests_parse_url(&c->url, text(request, "url"), &literal, &err) < 0) {
-        requests_fail(e, request, &err);
+    if (requests_parse_url(&c->url, text(request, "url"), &address, err) < 0) {
         check_free(c);
-        return;
+        return -1;
     }
-    if (literal.family) {
-        check_answer(c, &literal, 1);
-        return;
-    }
-    policy_judge_name(c->policy, c->url.name, &by_name);
-    if (by_name.verdict == POLICY_DENY) { /* then it is not resolved, just as for a connection */
-        const struct netaddr none = {0};
-        check_answer(c, &none, 1);
-        return;
-    }
-    c->lookup = resolver_resolve(e->resolver, c->url.name, 4, requests_on_resolved, c);
+    if (!address.family)
+        policy_judge_name(c->policy, c->url.name, &by_name);
+    /* A name that is denied is not resolved, just as for a connection. */
+    if (address.family || by_name.verdict == POLICY_DENY)
+        check_answer(c, &address, 1);
+    else
+        c->lookup = resolver_resolve(e->resolver, c->url.name, 4, requests_on_resolved, c);
+    return 0;
 }
 
 /* ---- the vault ---- */
 
-static void on_seal(struct egress *e, const json_t *request)
+static int on_seal(struct egress *e, json_t *request, struct err *err)
 {
     struct str value = text(request, "value");
     AUTO_BUF struct buf sealed = BUF_INIT(SEALED_MAX);
-    struct err err;
-    if (!value.n || value.n > SECRET_VALUE_MAX ||
-        vault_seal(e->config.vault, text(request, "id"), value, &sealed) < 0) {
-        (void)err_set(&err, ERR_INVALID_ARGUMENT, "a value to seal must have 1 to %d bytes", SECRET_VALUE_MAX);
-        requests_fail(e, request, &err);
-        return;
-    }
+    if (!value.n || value.n > SECRET_VALUE_MAX || vault_seal(e->config.vault, text(request, "id"), value, &sealed) < 0)
+        return err_set(err, ERR_INVALID_ARGUMENT, "a value to seal must have 1 to %d bytes", SECRET_VALUE_MAX);
     json_t *answer = requests_answer(request, "sealed");
     put_buf(answer, "value", &sealed);
     link_answer(e->link, answer);
+    return 0;
 }
 
 static bool add_name(void *ctx, const char *name, uint64_t set_at UNUSED)
@@ -304,40 +274,31 @@ static bool add_name(void *ctx, const char *name, uint64_t set_at UNUSED)
     return true;
 }
 
-static void on_secrets(struct egress *e, const json_t *request)
+static int on_secrets(struct egress *e, json_t *request, struct err *err UNUSED)
 {
     json_t *answer = requests_answer(request, "secrets"), *names = json_array();
     vault_each(e->config.vault, add_name, names);
     (void)json_object_set_new(answer, "names", names);
     link_answer(e->link, answer);
+    return 0;
 }
 
 bool requests_handle(struct egress *e, json_t *request)
 {
-    struct str op = text(request, "op");
-    if (str_eqc(op, "secrets")) {
-        on_secrets(e, request);
-        return true;
-    }
-    if (str_eqc(op, "post")) {
-        post_begin(e, request);
-        return true;
-    }
-    if (str_eqc(op, "ask")) {
-        ask_begin(e, request);
-        return true;
-    }
-    if (!has_id(request))
+    static const struct {
+        const char *op;
+        bool is_of_sandbox;
+        int (*begin)(struct egress *e, json_t *request, struct err *err);
+    } known[] = {{"policy", true, on_policy}, {"forget", true, on_forget},    {"check", true, on_check},
+                 {"seal", true, on_seal},     {"secrets", false, on_secrets}, {"post", false, post_begin},
+                 {"ask", false, ask_begin}};
+    struct err err;
+    size_t i = 0;
+    while (i < ARRAY_SIZE(known) && !str_eqc(text(request, "op"), known[i].op))
+        i++;
+    if (i == ARRAY_SIZE(known) || (known[i].is_of_sandbox && !id_is_sandbox(text(request, "id"))))
         return false;
-    if (str_eqc(op, "policy"))
-        on_policy(e, request);
-    else if (str_eqc(op, "forget"))
-        on_forget(e, request);
-    else if (str_eqc(op, "check"))
-        on_check(e, request);
-    else if (str_eqc(op, "seal"))
-        on_seal(e, request);
-    else
-        return false;
+    if (known[i].begin(e, request, &err) < 0)
+        requests_fail(e, request, &err);
     return true;
 }

@@ -21,13 +21,13 @@ int requests_parse_url(struct requests_url *u, struct str url, struct netaddr *r
                        struct err *err) WARN_UNUSED;
 
 /* post.c */
-void post_begin(struct egress *e, json_t *request);
+int post_begin(struct egress *e, json_t *request, struct err *err) WARN_UNUSED;
 void post_stop(struct egress *e);
 
 void link_answer(struct link *l, json_t *answer); /* steals it */
 
 /* ask.c: "ask" */
-void ask_begin(struct egress *e, json_t *request);
+int ask_begin(struct egress *e, json_t *request, struct err *err) WARN_UNUSED;
 void asks_free(struct egress *e); /* what is under way is answered to nobody */
 
 /* The resolutions that a "check" waits for end with the egress. */

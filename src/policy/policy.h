@@ -69,6 +69,7 @@ json_t *policy_warnings(const struct policy *p);
 
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p);
+DEFINE_AUTO(struct policy *, policy_unref)
 
 struct policy_query {
     const char *name;    /* normalised; NULL: none, judge by address */

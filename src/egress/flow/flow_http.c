@@ -8,7 +8,6 @@
 #include "egress/dns/names.h"
 #include "egress/flow/flow.h"
 #include "egress/http/override.h"
-#include "http/url.h"
 #include "policy/request_path.h"
 
 #include <sys/socket.h>

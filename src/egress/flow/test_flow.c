@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/flow/test_flow.h"
 #include "base/mem.h"
-#include "egress/flow/side_tcp.h"
 
 #include <string.h>
 #include <sys/socket.h>

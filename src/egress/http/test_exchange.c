@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "egress/http/test_exchange.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "egress/flow/side_tcp.h"
 
 #include <arpa/inet.h>

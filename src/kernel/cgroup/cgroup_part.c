@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Version 1 has a part in the hierarchy that freezes alone. In version 2 it gets no controllers. */
-#include "base/fd.h"
 #include "kernel/cgroup/cgroup_internal.h"
 
 #include <fcntl.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/vm/boot.h"
-#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "kernel/tree/tree.h"

@@ -5,7 +5,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/sha1.h"
-#include "kernel/caps.h"
 #include "kernel/mount.h"
 #include "kernel/netns.h"
 #include "tier/root.h"

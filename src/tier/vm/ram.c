@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/dir.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "tier/vm/remap.h"
 
 #include <fcntl.h>

@@ -18,119 +18,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char help[] = "NAME\n"
-                           "       coved - make sandboxes and keep the service running\n"
-                           "\n"
-                           "SYNOPSIS\n"
-                           "       coved run [--ready-fd N]\n"
-                           "       coved prepare [--force | --from DIR]\n"
-                           "       coved doctor [--json]\n"
-                           "       coved version\n"
-                           "       coved help [COMMAND]\n"
-                           "\n"
-                           "DESCRIPTION\n"
-                           "       The privileged part of Cove. It alone makes namespaces, mounts and\n"
-                           "       control groups, holds the listening sockets, and starts what speaks to\n"
-                           "       clients and to the network as unprivileged processes, again when they\n"
-                           "       die. All commands but version and help need root. What people use is\n"
-                           "       cove(1).\n"
-                           "\n"
-                           "COMMANDS\n"
-                           "       run        the service, in the foreground, until it is told to stop\n"
-                           "       prepare    build the base template, when it is not there\n"
-                           "       doctor     measure what this machine can enforce\n"
-                           "       version    print the version\n"
-                           "       help       explain a command, as coved COMMAND --help does\n";
-
-/* Behind the help of each command. */
-static const char common_help[] = "\n"
-                                  "ENVIRONMENT\n"
-                                  "       COVE_CONFIG        the configuration; by itself /etc/cove/cove.yaml\n"
-                                  "       COVE_STATE         where templates, sandboxes' files, logs and keys are\n"
-                                  "       COVE_RUN           where sockets are\n"
-                                  "       COVE_LISTEN        where it listens: 127.0.0.1:7070; several with commas\n"
-                                  "       COVE_LISTEN_TLS    the same with TLS, once cove domain set has given\n"
-                                  "                          it a certificate\n"
-                                  "       COVE_POOL          the kind of storage pool: auto, btrfs, reflink, copy\n"
-                                  "       COVE_API_KEY       the clients' key; by itself one that is made at first\n"
-                                  "       COVE_LOG           what is logged to stderr: debug, info, warn, error\n"
-                                  "       What is set here goes before what the configuration says.\n"
-                                  "\n"
-                                  "EXIT STATUS\n"
-                                  "       0  it worked\n"
-                                  "       1  it did not; stderr says why\n"
-                                  "       2  the command line is wrong\n";
-
-static const char run_help[] = "NAME\n"
-                               "       coved run - the service, in the foreground\n"
-                               "\n"
-                               "SYNOPSIS\n"
-                               "       coved run [--ready-fd N]\n"
-                               "\n"
-                               "DESCRIPTION\n"
-                               "       Takes over the paused sandboxes that an earlier run kept, answers\n"
-                               "       requests, and logs to stderr. It needs the base template: see coved\n"
-                               "       prepare. Nothing goes to the background: systemd, or make start in the\n"
-                               "       source directory, does that.\n"
-                               "\n"
-                               "       It becomes a keeper, which does little and starts the process that does\n"
-                               "       the work. When that one dies, sandboxes and open connections go on, and\n"
-                               "       another one takes them over. When the keeper dies, everything ends.\n"
-                               "\n"
-                               "       TERM and INT stop it: sandboxes end in order, and paused ones keep their\n"
-                               "       files. HUP and USR2 reload it, as cove reload does: the program and the\n"
-                               "       configuration that are there now take over. USR1 makes it read the\n"
-                               "       domain's certificate again, as cove domain does. Sandboxes don't notice.\n"
-                               "\n"
-                               "OPTIONS\n"
-                               "       --ready-fd N\n"
-                               "               Writes \"ready\" and a line break to this open descriptor, from 3\n"
-                               "               on, once requests are answered. systemd is told, too, by\n"
-                               "               NOTIFY_SOCKET.\n";
-
-static const char prepare_help[] = "NAME\n"
-                                   "       coved prepare - build the base template\n"
-                                   "\n"
-                                   "SYNOPSIS\n"
-                                   "       coved prepare [--force | --from DIR]\n"
-                                   "\n"
-                                   "DESCRIPTION\n"
-                                   "       Makes what sandboxes are made from by themselves: a Debian 12 with\n"
-                                   "       Python, of packages from the mirror that the configuration says. How far\n"
-                                   "       it is shows on stderr. When the template is there, of the same recipe,\n"
-                                   "       nothing is done and nothing said.\n"
-                                   "\n"
-                                   "       TERM, INT and HUP end it and what it has started, and what is half made\n"
-                                   "       is removed first. What one leaves that was killed, the next one removes.\n"
-                                   "\n"
-                                   "OPTIONS\n"
-                                   "       --force\n"
-                                   "               Builds it anew; sandboxes that run keep the one they have.\n"
-                                   "       --from DIR\n"
-                                   "               Copies it from another state directory instead, whose pool must\n"
-                                   "               be one of plain directories (COVE_POOL=copy).\n";
-
-static const char doctor_help[] = "NAME\n"
-                                  "       coved doctor - measure what this machine can enforce\n"
-                                  "\n"
-                                  "SYNOPSIS\n"
-                                  "       coved doctor [--json]\n"
-                                  "\n"
-                                  "DESCRIPTION\n"
-                                  "       Tries what sandboxes need - namespaces, control groups, filters of\n"
-                                  "       system calls, the storage pool, the network's capture - and prints one\n"
-                                  "       line for each: ok, degraded, missing or failed, and what can be done\n"
-                                  "       about it. Exits with 1 when something failed that sandboxes can't do\n"
-                                  "       without.\n"
-                                  "\n"
-                                  "OPTIONS\n"
-                                  "       --json  Prints {\"ok\":...,\"probes\":[...]} for programs.\n";
-
-static const char version_help[] = "NAME\n"
-                                   "       coved version - print the version\n"
-                                   "\n"
-                                   "SYNOPSIS\n"
-                                   "       coved version\n";
+/* src/coved/help: that of all, of each command, and what stands behind each. */
+extern const char script_coved[], script_run[], script_prepare[], script_doctor[], script_version[], script_common[];
 
 static int main_fail(const struct err *err)
 {
@@ -235,10 +124,10 @@ static int command_version(const struct config *config UNUSED, const char *optio
 }
 
 static const struct coved_command commands[] = {
-    {"run", run_help, {{"--ready-fd", true}, {"--keeper-fd", true}, {"--fits", true}}, true, false, command_run},
-    {"prepare", prepare_help, {{"--force", false}, {"--from", true}}, true, true, command_prepare},
-    {"doctor", doctor_help, {{"--json", false}}, true, false, command_doctor},
-    {"version", version_help, {{0}}, false, false, command_version},
+    {"run", script_run, {{"--ready-fd", true}, {"--keeper-fd", true}, {"--fits", true}}, true, false, command_run},
+    {"prepare", script_prepare, {{"--force", false}, {"--from", true}}, true, true, command_prepare},
+    {"doctor", script_doctor, {{"--json", false}}, true, false, command_doctor},
+    {"version", script_version, {{0}}, false, false, command_version},
 };
 
 static const struct coved_command *find_command(const char *name)
@@ -256,8 +145,8 @@ static bool asks_for_help(const char *word)
 
 static int explain(const struct coved_command *command)
 {
-    (void)fputs(command ? command->help : help, stdout);
-    (void)fputs(common_help, stdout);
+    (void)fputs(command ? command->help : script_coved, stdout);
+    (void)fputs(script_common, stdout);
     return 0;
 }
 

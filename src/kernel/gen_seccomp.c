@@ -151,6 +151,27 @@ static const char *const netmaker_allowed[] = {
     "writev",
 };
 
+/* Both halves of cove-image: neither starts a process or a thread, executes a file, or makes memory executable. */
+static const char *const image_allowed[] = {
+    "brk", "clock_getres", "clock_gettime", "clock_nanosleep", "close", "exit", "exit_group", "fcntl", "fstat", "futex",
+    "getpid", "getrandom", "gettid", "gettimeofday", "lseek", "madvise", "mremap", "munmap", "nanosleep", "poll",
+    "ppoll", "pread64", "read", "readv", "restart_syscall", "rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn",
+    "sched_yield", "sendto", "set_robust_list", "sigaltstack", "tgkill", "time", "uname", "write", "writev",
+};
+
+/* Descriptors that it has, and sockets of the internet; it opens no file. */
+static const char *const fetch_allowed[] = {
+    "connect", "getegid", "geteuid", "getgid", "getpeername", "getppid", "getsockname", "getsockopt", "getuid",
+    "newfstatat", "recvfrom", "recvmsg", "sendmmsg", "sendmsg", "shutdown", "sysinfo",
+};
+
+/* Files, and no socket but those it has. */
+static const char *const unpack_allowed[] = {
+    "fchmod", "fchmodat", "fchown", "fchownat", "flistxattr", "fremovexattr", "fsetxattr", "ftruncate", "getdents64",
+    "linkat", "mkdirat", "mknodat", "newfstatat", "openat", "openat2", "pwrite64", "renameat", "renameat2", "statx",
+    "symlinkat", "unlinkat", "utimensat",
+};
+
 /* clang-format on */
 
 static void gen_seccomp_must(int r, const char *what)
@@ -632,6 +653,25 @@ static void add_netmaker_rules(scmp_filter_ctx f)
     add_plain_memory(f);
 }
 
+static void add_image_rules(scmp_filter_ctx f, const char *const *names, size_t n)
+{
+    add_names(f, SCMP_ACT_ALLOW, image_allowed, COUNT(image_allowed));
+    add_names(f, SCMP_ACT_ALLOW, names, n);
+    add_plain_memory(f);
+}
+
+static void add_fetch_rules(scmp_filter_ctx f)
+{
+    add_image_rules(f, fetch_allowed, COUNT(fetch_allowed));
+    add_internet_sockets(f);
+    allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, FIONBIO));
+    allow_if(f, SCMP_SYS(ioctl), SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, FIONREAD));
+    /* A socket that lingers could be sent to cove-api, which would wait when it closes it. Any other option differs in
+     * one of the 32 bits that the kernel reads. */
+    for (uint64_t bit = 1; bit <= UINT32_MAX; bit <<= 1)
+        allow_if(f, SCMP_SYS(setsockopt), SCMP_A2(SCMP_CMP_MASKED_EQ, bit, ~(uint64_t)SO_LINGER & bit));
+}
+
 static scmp_filter_ctx gen_seccomp_begin(uint32_t action)
 {
     scmp_filter_ctx f = seccomp_init(action);
@@ -663,5 +703,13 @@ int main(void)
     f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
     add_netmaker_rules(f);
     emit(f, "netmaker_filter");
+
+    f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
+    add_fetch_rules(f);
+    emit(f, "fetch_filter");
+
+    f = gen_seccomp_begin(SCMP_ACT_ERRNO(EPERM));
+    add_image_rules(f, unpack_allowed, COUNT(unpack_allowed));
+    emit(f, "unpack_filter");
     return 0;
 }

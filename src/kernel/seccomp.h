@@ -22,6 +22,10 @@ int seccomp_load_egress(void) WARN_UNUSED;
  * processes, threads or executable memory. */
 int seccomp_load_netmaker(void) WARN_UNUSED;
 
+/* The halves of cove-image: allow-lists, all else EPERM. Both need no_new_privs or CAP_SYS_ADMIN. */
+int seccomp_load_fetch(void) WARN_UNUSED;
+int seccomp_load_unpack(void) WARN_UNUSED;
+
 /*
  * On top of the sandbox's filter: no unix socket but connected pairs, so that no service of the machine can be reached
  * by a path (a read-only mount does not stop that). A pair of datagram sockets could be given another address.

@@ -43,15 +43,10 @@ static int hex4(struct scan *s, unsigned *ret_v)
 {
     unsigned v = 0;
     for (int i = 0; i < 4; i++, s->p++) {
-        if (s->p >= s->end)
+        int digit = s->p < s->end ? str_hex_value(*s->p) : -1;
+        if (digit < 0)
             return -EILSEQ;
-        char c = *s->p;
-        if (c >= '0' && c <= '9')
-            v = v << 4 | (unsigned)(c - '0');
-        else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-            v = v << 4 | (unsigned)((c | 0x20) - 'a' + 10);
-        else
-            return -EILSEQ;
+        v = v << 4 | (unsigned)digit;
     }
     *ret_v = v;
     return 0;

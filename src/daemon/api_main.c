@@ -338,7 +338,7 @@ static int boot(struct api_worker *w, struct err *err)
         return err_errno(err, r, "make the event loop");
     if (open_store(w, err) < 0)
         return -1;
-    r = seccomp_load_worker();
+    r = seccomp_load(SECCOMP_WORKER);
     if (r < 0)
         return err_errno(err, r, "load the filter on system calls");
     if (open_core(w, err) < 0 || open_builder(w, err) < 0)

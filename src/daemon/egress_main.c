@@ -87,7 +87,7 @@ static int filter(struct err *err)
     /* The machine's configuration of OpenSSL may name modules; behind the filter none can be loaded. */
     if (OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, NULL) != 1)
         return err_set(err, ERR_INTERNAL, "OpenSSL does not start: is its configuration right?");
-    int r = seccomp_load_egress();
+    int r = seccomp_load(SECCOMP_EGRESS);
     return r < 0 ? err_errno(err, r, "load the filter on system calls") : 0;
 }
 

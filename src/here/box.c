@@ -352,7 +352,7 @@ static void box_confine(const struct here_box *b)
     box_must(b, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : 0, "no_new_privs");
     box_landlock(b);
     box_must(b, caps_drop_all(), "give up capabilities");
-    box_must(b, seccomp_load_sandbox(), "the filter on system calls");
+    box_must(b, seccomp_load(SECCOMP_SANDBOX), "the filter on system calls");
     box_must(b, seccomp_load_no_group(!landlock_keeps_signals()), "the filter on process groups");
     if (!b->spec->all_unix_sockets)
         box_must(b, seccomp_load_no_unix(), "the filter on unix sockets");

@@ -90,7 +90,7 @@ int jail_fetch(uid_t uid, pid_t parent, struct err *err)
     /* After the last change of ids, which would clear it. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent)
         return err_set(err, ERR_CANCELED, "the parent is gone");
-    r = seccomp_load_fetch();
+    r = seccomp_load(SECCOMP_FETCH);
     return r < 0 ? err_errno(err, r, "load the filter on system calls") : 0;
 }
 
@@ -161,7 +161,7 @@ int jail_unpack(const struct jail_door *door, uint64_t max_bytes, int *ret_root,
     int root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_errno(err, errno, "open the layer's directory");
-    r = seccomp_load_unpack();
+    r = seccomp_load(SECCOMP_UNPACK);
     if (r < 0) {
         (void)fd_close(root);
         return err_errno(err, r, "load the filter on system calls");

@@ -255,7 +255,7 @@ static void root_file_system(const struct probe_env *env, struct probe_result *r
 
 static int filter_child(const void *arg UNUSED)
 {
-    if (seccomp_load_sandbox() < 0)
+    if (seccomp_load(SECCOMP_SANDBOX) < 0)
         return 1;
     bool keyctl_refused = syscall(SYS_keyctl, 0, 0, 0, 0, 0) < 0 && errno == EPERM;
     bool unknown_refused = syscall(SYS_io_uring_setup, 1, NULL) < 0 && errno == ENOSYS;

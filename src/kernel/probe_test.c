@@ -44,7 +44,7 @@ static int returns(long r)
 static int filtered_child(const void *arg)
 {
     (void)arg;
-    if (seccomp_load_sandbox() < 0)
+    if (seccomp_load(SECCOMP_SANDBOX) < 0)
         return 99;
     const struct {
         int got, wanted;
@@ -95,7 +95,7 @@ static int foreign_abi_child(const void *arg)
 {
     (void)arg;
     long r;
-    if (seccomp_load_sandbox() < 0)
+    if (seccomp_load(SECCOMP_SANDBOX) < 0)
         return 99;
     /* getpid of the 32-bit ABI, then of x32. */
     __asm__ volatile("int $0x80" : "=a"(r) : "a"(20L) : "memory", "r8", "r9", "r10", "r11");

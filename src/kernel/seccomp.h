@@ -8,23 +8,26 @@
 
 #include "base/def.h"
 
-int seccomp_load_sandbox(void) WARN_UNUSED; /* unknown calls: ENOSYS; refused ones: EPERM; foreign ABIs: ENOSYS */
-int seccomp_load_worker(void)
-    WARN_UNUSED; /* cove-api: an allow-list, all else EPERM. All threads; needs no_new_privs */
+enum seccomp_filter {
+    SECCOMP_SANDBOX, /* unknown calls: ENOSYS; refused ones: EPERM; foreign ABIs: ENOSYS */
 
-/*
- * cove-egress: an allow-list, all else EPERM. All threads; needs no_new_privs. Of sockets TCP, UDP and the routing
- * protocol of netlink, but no unix socket; no memory becomes executable, so that nothing can be loaded any more.
- */
-int seccomp_load_egress(void) WARN_UNUSED;
+    /* Allow-lists, all else EPERM, which need no_new_privs; the first two are for all threads. */
+    SECCOMP_WORKER, /* cove-api */
 
-/* The maker of network namespaces: an allow-list, all else EPERM. Of namespaces only those of the network; no
- * processes, threads or executable memory. */
-int seccomp_load_netmaker(void) WARN_UNUSED;
+    /*
+     * cove-egress. Of sockets TCP, UDP and the routing protocol of netlink, but no unix socket; no memory becomes
+     * executable, so that nothing can be loaded any more.
+     */
+    SECCOMP_EGRESS,
 
-/* The halves of cove-image: allow-lists, all else EPERM. Both need no_new_privs or CAP_SYS_ADMIN. */
-int seccomp_load_fetch(void) WARN_UNUSED;
-int seccomp_load_unpack(void) WARN_UNUSED;
+    /* The maker of network namespaces: of namespaces only those of the network; no processes, threads or executable
+     * memory. */
+    SECCOMP_NETMAKER,
+
+    SECCOMP_FETCH,  /* one half of cove-image */
+    SECCOMP_UNPACK, /* the other */
+};
+int seccomp_load(enum seccomp_filter which) WARN_UNUSED;
 
 /*
  * On top of the sandbox's filter: no unix socket but connected pairs, so that no service of the machine can be reached

@@ -28,7 +28,7 @@ static int fetch(void)
         {"a terminal's input", SYS_ioctl, {-1, TIOCSTI}, EPERM},
         {"a process", SYS_kill, {1, 0}, EPERM},
     };
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_fetch() < 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load(SECCOMP_FETCH) < 0)
         return 255;
     return test_calls(calls, ARRAY_SIZE(calls));
 }
@@ -42,7 +42,7 @@ static int unpack(void)
         {"code", SYS_mprotect, {0, 4096, PROT_READ | PROT_EXEC}, EPERM},
         {"a program", SYS_execve, {(long)"/bin/true"}, EPERM},
     };
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_unpack() < 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load(SECCOMP_UNPACK) < 0)
         return 255;
     return test_calls(calls, ARRAY_SIZE(calls));
 }

@@ -35,7 +35,7 @@ enum { MRT_FIRST = 200, MRT_LAST = 212, FLOWLABEL_MGR = 32, ORIGINAL_DST = 80 };
 
 static int load(void)
 {
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_egress() < 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load(SECCOMP_EGRESS) < 0)
         return -1;
     return 0;
 }
@@ -155,7 +155,7 @@ static int a_maker_of_networks(void)
         {"kernel events", SYS_socket, {AF_NETLINK, SOCK_RAW, 15}, EPERM},
         {"code", SYS_mmap, {0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, EPERM},
     };
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load_netmaker() < 0)
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || seccomp_load(SECCOMP_NETMAKER) < 0)
         return 255;
     return test_calls(calls, ARRAY_SIZE(calls));
 }
@@ -237,7 +237,7 @@ static int requests_of_a_sandbox(void)
         {"a core of one's own", SYS_prctl, {PR_SCHED_CORE, 1}, EPERM},
         {"a name", SYS_prctl, {PR_SET_NAME, (long)text}, 0},
     };
-    return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
+    return seccomp_load(SECCOMP_SANDBOX) < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
 /* Of both calls, and with what lies beside them. */
@@ -292,7 +292,7 @@ static int options_of_multicast(void)
         calls[n++] = (struct test_call){"setting another", SYS_setsockopt, {-1, passed[i][0], passed[i][1]}, EBADF};
         calls[n++] = (struct test_call){"asking for another", SYS_getsockopt, {-1, passed[i][0], passed[i][1]}, EBADF};
     }
-    return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, n) ? 1 : 0;
+    return seccomp_load(SECCOMP_SANDBOX) < 0 ? 255 : test_calls(calls, n) ? 1 : 0;
 }
 
 static int requests_to_hardware(void)
@@ -318,7 +318,7 @@ static int requests_to_hardware(void)
         {"a size", SYS_ioctl, {-1, SIOCGIFMTU}, EBADF},
         {"how much is there", SYS_ioctl, {-1, FIONREAD}, EBADF},
     };
-    return seccomp_load_sandbox() < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
+    return seccomp_load(SECCOMP_SANDBOX) < 0 ? 255 : test_calls(calls, ARRAY_SIZE(calls));
 }
 
 static void *thread(void *arg)

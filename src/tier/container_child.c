@@ -279,6 +279,6 @@ NORETURN void container_child(int sock, const struct tier_host *host, const stru
     container_child_set_limits();
     tier_body_must(box->sees_host ? process_confine() : 0, "confine what it writes");
     tier_body_must(caps_bound_sandbox(), "bound capabilities");
-    tier_body_must(seccomp_load_sandbox(), "load the system call filter");
+    tier_body_must(seccomp_load(SECCOMP_SANDBOX), "load the system call filter");
     run_agent();
 }

@@ -300,7 +300,7 @@ NORETURN static void nest_run(const struct sup_nest *asked)
     nest_must(caps_bound_sandbox());
     if (prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
         nest_fail(-errno);
-    nest_must(seccomp_load_sandbox());
+    nest_must(seccomp_load(SECCOMP_SANDBOX));
     (void)execveat(NEST_AGENT, "", argv, envp, AT_EMPTY_PATH);
     nest_fail(-errno);
 }

@@ -65,7 +65,7 @@ static int confine(uid_t uid)
     /* Behind the change of user, which would clear it. When coved has died before this line, the socket says so. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
         return -errno;
-    return seccomp_load_netmaker();
+    return seccomp_load(SECCOMP_NETMAKER);
 }
 
 static int netmaker_answer(int code, const struct netns *net)

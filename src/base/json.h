@@ -28,6 +28,17 @@ static inline struct str json_str(const json_t *string)
     return str_n(json_string_value(string), json_string_length(string));
 }
 
+/* The member, which is made of `value` when there is none. Steals value; borrowed. */
+static inline UNUSED json_t *json_setdefault(json_t *object, const char *name, json_t *value)
+{
+    json_t *there = json_object_get(object, name);
+    if (there)
+        json_decref(value);
+    else
+        (void)json_object_set_new(object, name, value);
+    return there ? there : json_object_get(object, name);
+}
+
 static inline UNUSED void json_decref_auto_(json_t **json)
 {
     json_decref(*json);

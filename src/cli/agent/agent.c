@@ -70,14 +70,9 @@ static int agent_policy(struct agent_call *a, json_t *spec)
         policy = json_object();
     if (!net.otherwise && !net.policy_file)
         (void)json_object_set_new(policy, "default", json_string("deny"));
-    if (!json_object_get(policy, "rules"))
-        (void)json_object_set_new(policy, "rules", json_array());
-    (void)json_array_extend(json_object_get(policy, "rules"), json_object_get(theirs, "rules"));
+    (void)json_array_extend(json_setdefault(policy, "rules", json_array()), json_object_get(theirs, "rules"));
     (void)json_object_set_new(spec, "network", policy);
-    if (!json_object_get(spec, "env"))
-        (void)json_object_set_new(spec, "env", json_object());
-    JSON_FOREACH_MEMBER (name, value, variables)
-        (void)json_object_set(json_object_get(spec, "env"), name, value);
+    (void)json_object_update(json_setdefault(spec, "env", json_object()), variables);
     json_decref(variables);
     return vault_check_names(a->ctx, net.secrets, policy);
 }

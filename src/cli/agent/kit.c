@@ -126,16 +126,10 @@ static char *kit_path(struct arena *a, const char *name)
 /* 1: there is one in the commit; 0: there is none. */
 static int kit_of_repository(struct repo *r, const char *commit, const char *name, json_t **ret_more)
 {
-    AUTO_BUF struct buf listed = BUF_INIT(4096), text = BUF_INIT(YAML_TEXT_MAX);
-    AUTO_FREE char *file = mem_printf(".cove/kits/%s.yaml", name), *object = mem_printf("%s:%s", commit, file);
-    if (REPO_ASK(r, REPO_OURS, &listed, "ls-tree", commit, "--", file) < 0)
-        return -1;
-    if (!str_starts(buf_str(&listed), STR("100")))
-        return 0;
-    return REPO_ASK(r, REPO_OURS, &text, "cat-file", "blob", object) < 0 ||
-                   yaml_parse(file, buf_str(&text), ret_more, &r->ctx->err) < 0
-               ? -1
-               : 1;
+    AUTO_BUF struct buf text = BUF_INIT(YAML_TEXT_MAX);
+    AUTO_FREE char *file = mem_printf(".cove/kits/%s.yaml", name);
+    int found = repo_file(r, commit, file, &text);
+    return found > 0 && yaml_parse(file, buf_str(&text), ret_more, &r->ctx->err) < 0 ? -1 : found;
 }
 
 int kit_read(struct repo *r, const char *commit, const char *name, json_t **ret_kit, json_t **ret_asks)
@@ -257,8 +251,7 @@ static int kit_caches(struct context *ctx, const json_t *caches, const char *key
     if (!json_object_size(caches))
         return 0;
     AUTO(service_close) struct service *s = service_open(ctx);
-    if (!json_object_get(spec, "volumes"))
-        (void)json_object_set_new(spec, "volumes", json_array());
+    json_t *volumes = json_setdefault(spec, "volumes", json_array());
     JSON_FOREACH_MEMBER (name, path, caches) {
         AUTO_FREE char *volume = mem_printf("cache-%.40s-%s", name, key);
         AUTO_JSON json_t *body = json_pack("{s:s}", "name", volume);
@@ -266,35 +259,23 @@ static int kit_caches(struct context *ctx, const json_t *caches, const char *key
             (service_call(s, "POST", "/cove/v1/volumes", body, NULL, NULL) < 0 && ctx->err.code != ERR_ALREADY_EXISTS))
             return -1;
         ctx->err.code = ERR_OK;
-        (void)json_array_append_new(json_object_get(spec, "volumes"),
-                                    json_pack("{s:s,s:O}", "name", volume, "path", path));
+        (void)json_array_append_new(volumes, json_pack("{s:s,s:O}", "name", volume, "path", path));
     }
     return 0;
-}
-
-static void kit_member(json_t *object, const char *name, json_t *value)
-{
-    if (json_object_get(object, name))
-        json_decref(value);
-    else
-        (void)json_object_set_new(object, name, value);
 }
 
 int kit_apply(struct context *ctx, const json_t *kit, const char *key, json_t *spec, json_t **ret_missing)
 {
     AUTO_JSON json_t *missing = json_array();
-    json_t *policy = json_object_get(spec, "network");
-    kit_member(policy, "rules", json_array());
-    kit_member(policy, "inject", json_array());
-    kit_member(spec, "env", json_object());
-    JSON_FOREACH_MEMBER (variable, one, json_object_get(kit, "env"))
-        kit_member(json_object_get(spec, "env"), variable, json_incref(one));
+    json_t *policy = json_object_get(spec, "network"), *rules = json_setdefault(policy, "rules", json_array());
+    (void)json_setdefault(policy, "inject", json_array());
+    (void)json_object_update_missing(json_setdefault(spec, "env", json_object()), json_object_get(kit, "env"));
     JSON_FOREACH (target, json_object_get(kit, "allow")) {
         json_t *rule = net_flags_rule("allow", str_of(json_string_value(target)));
         if (!rule)
             return err_set(&ctx->err, ERR_INVALID_ARGUMENT, "the kit's allow: %.100s is not a target",
                            json_string_value(target));
-        (void)json_array_append_new(json_object_get(policy, "rules"), rule);
+        (void)json_array_append_new(rules, rule);
     }
     JSON_FOREACH_MEMBER (variable, one, json_object_get(kit, "credentials")) {
         ctx->err.code = ERR_OK;

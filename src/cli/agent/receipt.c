@@ -103,11 +103,9 @@ static void receipt_wrote(struct receipt *r, const json_t *event, const json_t *
     const usec_t at = receipt_time(event, "time");
     JSON_FOREACH (one, r->commands) {
         const usec_t began = receipt_time(one, "at"), ran = (usec_t)receipt_number(one, "duration_ms") * 1000;
-        json_t *wrote = json_object_get(one, "wrote");
         if (at < began || (json_object_get(one, "grade") && at > began + ran + LATE_USEC))
             continue;
-        if (!wrote)
-            (void)json_object_set_new(one, "wrote", wrote = json_object());
+        json_t *wrote = json_setdefault(one, "wrote", json_object());
         JSON_FOREACH (file, json_object_get(d, "files")) {
             json_t *bytes = json_object_get(file, "bytes");
             if (json_object_size(wrote) < RECEIPT_FILES_MAX)

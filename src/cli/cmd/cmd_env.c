@@ -95,10 +95,8 @@ static int env_do_create(struct env_call *c)
         return context_usage(c->ctx, "--template must be UTF-8");
     if (vault_check_names(c->ctx, net.secrets, policy) < 0)
         return context_fail(c->ctx, STATUS_FAILED);
-    if (variables && !json_object_get(spec, "env"))
-        (void)json_object_set_new(spec, "env", json_object());
-    JSON_FOREACH_MEMBER (name, value, variables)
-        (void)json_object_set(json_object_get(spec, "env"), name, value);
+    if (variables)
+        (void)json_object_update(json_setdefault(spec, "env", json_object()), variables);
     if (env_create(&c->e, commit, spec, setup, !c->o->is_shallow) < 0)
         return context_fail(c->ctx, STATUS_FAILED);
     if (c->ctx->json) {

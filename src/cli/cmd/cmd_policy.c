@@ -164,9 +164,7 @@ static int policy_add(struct context *ctx, struct policy_options *o, const char 
     AUTO_JSON json_t *policy = NULL;
     if (policy_open(ctx, o, &policy) < 0)
         return context_fail(ctx, STATUS_FAILED);
-    json_t *rules = json_object_get(policy, "rules");
-    if (!rules)
-        (void)json_object_set_new(policy, "rules", rules = json_array());
+    json_t *rules = json_setdefault(policy, "rules", json_array());
     for (int i = ctx->argc - 1; i > ctx->argi; i--) {
         json_t *rule = net_flags_rule(verdict, str_of(ctx->argv[i]));
         if (!rule || json_array_insert_new(rules, 0, rule) < 0)

@@ -101,17 +101,14 @@ static int add_network(struct context *ctx, struct run *r)
 static int run_take_volume(struct context *ctx, void *arg, const char *flag UNUSED, const char *text)
 {
     struct run *r = arg;
-    json_t *volumes = json_object_get(r->spec, "volumes"), *one;
     const char *colon = strchr(text, ':');
     size_t n = colon ? strlen(colon + 1) : 0;
     bool read_only = n > 3 && strcmp(colon + 1 + n - 3, ":ro") == 0;
     if (!colon || colon == text || colon[1] != '/')
         return context_usage(ctx, "--volume %s: write NAME:/PATH, or NAME:/PATH:ro", text);
-    if (!volumes)
-        (void)json_object_set_new(r->spec, "volumes", volumes = json_array());
-    one = json_pack("{s:s%, s:s%, s:b}", "name", text, (size_t)(colon - text), "path", colon + 1,
-                    n - (read_only ? 3 : 0), "read_only", read_only);
-    if (!one || json_array_append_new(volumes, one) < 0)
+    json_t *one = json_pack("{s:s%, s:s%, s:b}", "name", text, (size_t)(colon - text), "path", colon + 1,
+                            n - (read_only ? 3 : 0), "read_only", read_only);
+    if (!one || json_array_append_new(json_setdefault(r->spec, "volumes", json_array()), one) < 0)
         return context_usage(ctx, "--volume must be UTF-8");
     return 0;
 }
@@ -119,13 +116,11 @@ static int run_take_volume(struct context *ctx, void *arg, const char *flag UNUS
 static int run_take_metadata(struct context *ctx, void *arg, const char *flag UNUSED, const char *text)
 {
     struct run *r = arg;
-    json_t *metadata = json_object_get(r->spec, "metadata");
     AUTO_FREE char *key = mem_strndup(text, strcspn(text, "="));
     if (!strchr(text, '=') || !*key)
         return context_usage(ctx, "--metadata %s: write KEY=VALUE", text);
-    if (!metadata)
-        (void)json_object_set_new(r->spec, "metadata", metadata = json_object());
-    return json_object_set_new(metadata, key, json_string(strchr(text, '=') + 1)) < 0
+    return json_object_set_new(json_setdefault(r->spec, "metadata", json_object()), key,
+                               json_string(strchr(text, '=') + 1)) < 0
                ? context_usage(ctx, "--metadata must be UTF-8")
                : 0;
 }

@@ -206,17 +206,13 @@ int devcontainer_parse(struct str text, const char *top, json_t **ret_object, st
 static int devcontainer_find(struct repo *r, const char *commit, json_t **ret_object, const char **ret_dir)
 {
     for (size_t i = 0; i < ARRAY_SIZE(devcontainer_files); i++) {
-        AUTO_BUF struct buf listed = BUF_INIT(4096), text = BUF_INIT(DEVCONTAINER_MAX);
-        AUTO_FREE char *object = mem_printf("%s:%s", commit, devcontainer_files[i]);
-        if (REPO_ASK(r, REPO_OURS, &listed, "ls-tree", commit, "--", devcontainer_files[i]) < 0)
-            return -1;
-        if (!str_starts(buf_str(&listed), STR("100")))
-            continue;
+        AUTO_BUF struct buf text = BUF_INIT(DEVCONTAINER_MAX);
+        int found = repo_file(r, commit, devcontainer_files[i], &text);
         *ret_dir = i ? "" : ".devcontainer/";
-        return REPO_ASK(r, REPO_OURS, &text, "cat-file", "blob", object) < 0 ||
-                       devcontainer_parse(buf_str(&text), r->top, ret_object, &r->ctx->err) < 0
-                   ? -1
-                   : 1;
+        if (found > 0 && devcontainer_parse(buf_str(&text), r->top, ret_object, &r->ctx->err) < 0)
+            return -1;
+        if (found)
+            return found;
     }
     return 0;
 }

@@ -332,14 +332,12 @@ int env_create(struct env *e, const char *commit, json_t *spec, const json_t *se
     }
     e->ctx->err.code = ERR_OK;
     (void)json_object_del(spec, "services");
-    json_t *labels = json_object_get(spec, "metadata");
+    json_t *labels = json_setdefault(spec, "metadata", json_object());
     const char *template = json_string_value(json_object_get(spec, "template")),
                *user = json_string_value(json_object_get(labels, "cove.user"));
     if (template && devcontainer_prepare(&e->repo, e->service, commit, template) < 0)
         return -1;
     e->user = user ? mem_strdup(user) : NULL;
-    if (!labels)
-        (void)json_object_set_new(spec, "metadata", labels = json_object());
     (void)json_object_set_new(labels, "cove.env", json_string(e->name));
     if (json_object_set_new(labels, "cove.repo", json_string(e->repo.top)) < 0 ||
         json_object_set_new(labels, "cove.common", json_string(e->repo.common)) < 0)

@@ -303,6 +303,17 @@ char *repo_commit(struct repo *r, enum repo_side side, const char *revision)
     return mem_strndup(buf_data(&text), OBJECT);
 }
 
+int repo_file(struct repo *r, const char *commit, const char *path, struct buf *text)
+{
+    AUTO_BUF struct buf listed = BUF_INIT(4096);
+    AUTO_FREE char *object = mem_printf("%s:%s", commit, path);
+    if (REPO_ASK(r, REPO_OURS, &listed, "ls-tree", commit, "--", path) < 0)
+        return -1;
+    if (!str_starts(buf_str(&listed), STR("100")))
+        return 0;
+    return REPO_ASK(r, REPO_OURS, text, "cat-file", "blob", object) < 0 ? -1 : 1;
+}
+
 int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *refs, size_t n)
 {
     AUTO_BUF struct buf text = BUF_INIT(NAMES_MAX * (OBJECT + 1));

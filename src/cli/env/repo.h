@@ -82,6 +82,9 @@ struct str repo_line(const struct buf *text); /* without line breaks at its end 
 /* The object's name of a commit, 40 digits. NULL: there is none, ctx->err says so. mem_free(). */
 char *repo_commit(struct repo *r, enum repo_side side, const char *revision);
 
+/* A file of the commit, appended to *text. 1; 0: there is none; -1: ctx->err. */
+int repo_file(struct repo *r, const char *commit, const char *path, struct buf *text) WARN_UNUSED;
+
 /* The same of several refs, all or none. */
 int repo_commits(struct repo *r, enum repo_side side, const struct repo_ref *refs, size_t n) WARN_UNUSED;
 

@@ -94,16 +94,13 @@ static int settings_take(struct repo *r, const json_t *from, bool is_profile, js
 int settings_read(struct repo *r, const char *commit, const char *profile, json_t *spec, json_t **ret_setup,
                   json_t **ret_checks)
 {
-    AUTO_BUF struct buf listed = BUF_INIT(4096), text = BUF_INIT(YAML_TEXT_MAX);
-    AUTO_FREE char *object = mem_printf("%s:%s", commit, file);
+    AUTO_BUF struct buf text = BUF_INIT(YAML_TEXT_MAX);
     AUTO_JSON json_t *all = NULL;
-    if (REPO_ASK(r, REPO_OURS, &listed, "ls-tree", commit, "--", file) < 0)
-        return -1;
-    if (!str_starts(buf_str(&listed), STR("100")))
+    int found = repo_file(r, commit, file, &text);
+    if (found == 0)
         return profile ? err_set(&r->ctx->err, ERR_NOT_FOUND, "the commit has no %s, so there is no profile", file)
                        : devcontainer_read(r, commit, spec, ret_setup);
-    if (REPO_ASK(r, REPO_OURS, &text, "cat-file", "blob", object) < 0 ||
-        yaml_parse(file, buf_str(&text), &all, &r->ctx->err) < 0)
+    if (found < 0 || yaml_parse(file, buf_str(&text), &all, &r->ctx->err) < 0)
         return -1;
     if (!json_is_object(all))
         return settings_wrong(r, "it", "not a mapping");

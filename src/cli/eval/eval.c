@@ -316,9 +316,7 @@ static void eval_report(struct eval *e)
     json_t *counts AUTO_JSON = json_object(), *one;
     AUTO_JSON json_t *answer = json_object();
     for (size_t i = 0; i < e->n_samples; i++) {
-        if (!json_object_get(counts, e->samples[i].task))
-            (void)json_object_set_new(counts, e->samples[i].task, json_pack("[i,i]", 0, 0));
-        one = json_object_get(counts, e->samples[i].task);
+        one = json_setdefault(counts, e->samples[i].task, json_pack("[i,i]", 0, 0));
         for (it = 0; it <= (e->samples[i].has_passed ? 1 : 0); it++)
             (void)json_array_set_new(one, it, json_integer(json_integer_value(json_array_get(one, it)) + 1));
         passed += e->samples[i].has_passed;

@@ -268,9 +268,8 @@ int patch_prepare(struct eval *e)
         patch_image_name(e, e->samples[i].problem, name);
         if (e->samples[i].is_done)
             continue;
-        if (!json_object_get(first, name))
-            (void)json_object_set_new(first, name, json_integer((json_int_t)i + 1));
-        e->samples[i].image_of = (size_t)json_integer_value(json_object_get(first, name));
+        e->samples[i].image_of =
+            (size_t)json_integer_value(json_setdefault(first, name, json_integer((json_int_t)i + 1)));
     }
     return eval_each(e, &pass);
 }

@@ -32,7 +32,6 @@ static bool is_terminal_name(const char *text)
 json_t *environment_of_terminal(const json_t *env, const char *term)
 {
     json_t *all = env ? json_copy((json_t *)env) : json_object();
-    if (!json_object_get(all, "TERM"))
-        (void)json_object_set_new(all, "TERM", json_string(is_terminal_name(term) ? term : "xterm"));
+    (void)json_setdefault(all, "TERM", json_string(is_terminal_name(term) ? term : "xterm"));
     return all;
 }

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/egress_options.h"
+#include "daemon/options.h"
 #include "daemon/pulse.h"
 #include "egress/egress.h"
 #include "egress/vault/vault.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/egress_options.h"
+#include "daemon/options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

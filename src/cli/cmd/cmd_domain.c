@@ -189,6 +189,23 @@ static int put_given(struct context *ctx, const char *state_dir, const char *nam
     return r;
 }
 
+static int domain_use(struct context *ctx, const struct domain *d, const struct tls_cert_info *info, bool is_new)
+{
+    bool is_told = domain_tell(ctx->config), in_use = is_told && domain_await(ctx, ctx->config, d) == 0;
+    if (ctx->json)
+        print_as_json(ctx->config, d, info, in_use);
+    else if (is_new)
+        domain_say(ctx->config, d, info);
+    if (is_told && !in_use)
+        return context_fail(ctx, STATUS_FAILED);
+    if (!ctx->json)
+        (void)printf("%sThe service uses it from %s.\n", is_new ? "\n" : "",
+                     in_use   ? "now on; sandboxes go on"
+                     : is_new ? "its next start on: 'make start'"
+                              : "its next start on");
+    return STATUS_OK;
+}
+
 struct domain_options {
     const char *cert, *key;
 };
@@ -223,18 +240,7 @@ static int domain_set(struct context *ctx, void *options)
                     : domain_store_make(config->state_dir, name, &ctx->err);
     if (r < 0 || domain_load(ctx, &file, &d, &info) <= 0)
         return domain_broken(ctx);
-    bool is_told = domain_tell(config), in_use = is_told && domain_await(ctx, config, &d) == 0;
-    if (ctx->json)
-        print_as_json(config, &d, &info, in_use);
-    else
-        domain_say(config, &d, &info);
-    if (is_told && !in_use)
-        return context_fail(ctx, STATUS_FAILED);
-    if (!ctx->json)
-        (void)fputs(in_use ? "\nThe service uses it from now on; sandboxes go on.\n"
-                           : "\nThe service uses it from its next start on: 'make start'.\n",
-                    stdout);
-    return STATUS_OK;
+    return domain_use(ctx, &d, &info, true);
 }
 
 static int no_domain(struct context *ctx)
@@ -311,23 +317,6 @@ static int say_until(struct context *ctx, const struct domain *d, const struct t
     return STATUS_OK;
 }
 
-/* What was renewed by hand is shown to clients at once; when coved had it done, it looks by itself. */
-static int use_renewed(struct context *ctx, const struct domain *d, const struct tls_cert_info *info)
-{
-    if (domain_is_asked_by_service())
-        return STATUS_OK;
-    bool is_told = domain_tell(ctx->config), in_use = is_told && domain_await(ctx, ctx->config, d) == 0;
-    if (ctx->json)
-        print_as_json(ctx->config, d, info, in_use);
-    if (is_told && !in_use)
-        return context_fail(ctx, STATUS_FAILED);
-    if (!ctx->json)
-        (void)fputs(in_use ? "The service uses it from now on; sandboxes go on.\n"
-                           : "The service uses it from its next start on.\n",
-                    stdout);
-    return STATUS_OK;
-}
-
 /* What coved runs at its start and again and again. Silent then, when there is nothing to do. */
 static int domain_renew(struct context *ctx, void *options UNUSED)
 {
@@ -351,7 +340,10 @@ static int domain_renew(struct context *ctx, void *options UNUSED)
     if (domain_store_make(ctx->config->state_dir, name, &ctx->err) < 0)
         return domain_broken(ctx);
     (void)fprintf(stderr, "cove domain: the certificate for *.%s was renewed\n", name);
-    return domain_load(ctx, &renewed, &d, &info) > 0 ? use_renewed(ctx, &d, &info) : domain_broken(ctx);
+    if (domain_load(ctx, &renewed, &d, &info) <= 0)
+        return domain_broken(ctx);
+    /* What was renewed by hand is shown to clients at once; when coved had it done, it looks by itself. */
+    return domain_is_asked_by_service() ? STATUS_OK : domain_use(ctx, &d, &info, false);
 }
 
 static int domain_run(struct context *ctx)

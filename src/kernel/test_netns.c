@@ -177,13 +177,10 @@ void test_a_port_is_used_again(void **state UNUSED)
     }
 }
 
-static void ask(const char *from, const char *to)
+static void ask_by(int client, const char *to)
 {
     struct address a = address(to, 53), asker = {.n = sizeof(asker.at)}, answerer = {.n = sizeof(answerer.at)};
     char got[16] = "";
-    AUTO_CLOSE int client = open_for(&a, SOCK_DGRAM);
-    if (from)
-        assert_int_equal(bind_to(client, from, 0), 0);
     assert_int_equal(sendto(client, "who", 3, 0, sa(&a), a.n), 3);
     await(net.dns_udp, POLLIN);
     assert_int_equal(recvfrom(net.dns_udp, got, sizeof(got), 0, (struct sockaddr *)&asker.at, &asker.n), 3);
@@ -192,6 +189,15 @@ static void ask(const char *from, const char *to)
     assert_int_equal(recvfrom(client, got, sizeof(got), 0, (struct sockaddr *)&answerer.at, &answerer.n), 2);
     assert_int_equal(answerer.n, a.n);
     assert_memory_equal(&answerer.at, &a.at, a.n);
+}
+
+static void ask(const char *from, const char *to)
+{
+    struct address a = address(to, 53);
+    AUTO_CLOSE int client = open_for(&a, SOCK_DGRAM);
+    if (from)
+        assert_int_equal(bind_to(client, from, 0), 0);
+    ask_by(client, to);
 }
 
 void test_dns_is_captured(void **state UNUSED)
@@ -205,21 +211,10 @@ void test_dns_is_captured(void **state UNUSED)
 
 void test_dns_from_one_port(void **state UNUSED)
 {
-    const char *const to[] = {"8.8.8.8", "1.1.1.1"};
-    struct address a = address(to[0], 53);
+    struct address a = address("8.8.8.8", 53);
     AUTO_CLOSE int client = open_for(&a, SOCK_DGRAM);
-    for (size_t i = 0; i < 2; i++) {
-        struct address asker = {.n = sizeof(asker.at)}, answerer = {.n = sizeof(answerer.at)};
-        char got[16];
-        a = address(to[i], 53);
-        assert_int_equal(sendto(client, "who", 3, 0, sa(&a), a.n), 3);
-        await(net.dns_udp, POLLIN);
-        assert_int_equal(recvfrom(net.dns_udp, got, sizeof(got), 0, (struct sockaddr *)&asker.at, &asker.n), 3);
-        assert_int_equal(sendto(net.dns_udp, "me", 2, 0, sa(&asker), asker.n), 2);
-        await(client, POLLIN);
-        assert_int_equal(recvfrom(client, got, sizeof(got), 0, (struct sockaddr *)&answerer.at, &answerer.n), 2);
-        assert_memory_equal(&answerer.at, &a.at, a.n);
-    }
+    ask_by(client, "8.8.8.8");
+    ask_by(client, "1.1.1.1");
 }
 
 unsigned long tracked(void)

@@ -280,16 +280,44 @@ def pool_on_btrfs(target, size=None):
         subprocess.run(["btrfstune", "-f", "-u", target / "pool.btrfs"], check=True, stdout=subprocess.DEVNULL)
 
 
+def has_template(state):
+    return (state / "templates" / "base.conf").exists() and any((state / "pool" / "layers").glob("*/u"))
+
+
+def is_of_today(state):
+    return has_template(state) and (state / "templates" / "base.conf").stat().st_mtime > time.time() - 86400
+
+
+def take_over(source, target):
+    """The template of another state directory: all of it or nothing."""
+    shutil.rmtree(target / "new", ignore_errors=True)
+    copy_template(source, target / "new")
+    for name in ("templates", "pool"):
+        shutil.rmtree(target / name, ignore_errors=True)
+    for name in ("pool", "templates"):
+        (target / "new" / name).rename(target / name)
+    (target / "new").rmdir()
+
+
 def prepare_templates():
-    """The base template for all runs; made anew only when its recipe has changed, which may take minutes."""
-    kept, installed = kept_templates(), Path("/var/lib/cove")
-    has_one = any((installed / "pool" / "layers").glob("*/u"))
-    with open(f"{kept}.lock", "w", encoding="utf-8") as lock: # several test programs may begin at the same time
+    """
+    The base template for all runs; made anew only when its recipe has changed, which may take minutes. Other checkouts on this file system take it
+    over for a day: it stands in the user's cache, as links.
+    """
+    kept, cache = kept_templates(), Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cove-test"
+    cache.mkdir(parents=True, exist_ok=True)
+    kept.mkdir(exist_ok=True)
+    shared = cache.stat().st_dev == kept.stat().st_dev
+    with open(cache / "lock" if shared else f"{kept}.lock", "w", encoding="utf-8") as lock: # several test programs may begin at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (kept / "templates").exists() and (installed / "templates" / "base.conf").exists() and has_one:
-            copy_template(installed, kept)
+        if not has_template(kept):
+            source = cache if shared and is_of_today(cache) else Path("/var/lib/cove")
+            if has_template(source):
+                take_over(source, kept)
         subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null", "COVE_POOL": "copy"},
                        stdin=subprocess.DEVNULL, timeout=900, check=True)
+        if shared and is_of_today(kept) and read(cache / "templates/base.conf") != read(kept / "templates/base.conf"):
+            take_over(kept, cache)
         make_slim()
 
 

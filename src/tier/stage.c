@@ -91,11 +91,14 @@ static int make_node(int at, const struct node *n)
     }
 }
 
+/* Some may be there: of a tree that could not be finished before. */
 static int make_nodes(int at, const struct node *nodes, size_t n)
 {
     int r = 0;
-    for (size_t i = 0; r == 0 && i < n; i++)
+    for (size_t i = 0; r == 0 && i < n; i++) {
         r = make_node(at, &nodes[i]);
+        r = r == -EEXIST ? 0 : r;
+    }
     return r;
 }
 
@@ -116,7 +119,7 @@ static int make_tree(int root, uint32_t tree, const struct stage_file files[stat
 {
     char path[32];
     (void)snprintf(path, sizeof(path), "trees/%u", tree);
-    if (mkdirat(root, path, 0755) < 0)
+    if (mkdirat(root, path, 0755) < 0 && errno != EEXIST)
         return -errno;
     AUTO_CLOSE int at = openat(root, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (at < 0)

@@ -6,6 +6,7 @@ somebody has a lease on.
 
 import ctypes
 import os
+import resource
 import socket
 
 import pytest
@@ -128,3 +129,26 @@ def test_an_agent_that_is_not_ours_any_more_gives_cove_api_no_descriptors(servic
         assert sandbox.works()
     finally:
         sandbox.kill()
+
+
+def test_running_out_of_them_is_told_and_passes(service):
+    """Wherever in the making of a box they run out, and however often."""
+    pid = service.coved_pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    service.settle()
+    told = set()
+    try:
+        for spare in range(12):
+            free = sorted(set(range(4096)) - set(opened(pid)))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (free[spare], before[1]))
+            for _ in range(20):
+                status, _, body = service.request("POST", "/cove/v1/sandboxes", {})
+                if status != 201:
+                    told.add((status, body["error"]["code"]))
+                    break
+            else:
+                pytest.fail("they don't run out")
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    assert told == {(429, "resource_exhausted")}
+    assert all([service.create() for _ in range(12)])

@@ -302,6 +302,8 @@ static void on_accept(uv_poll_t *poll, int status UNUSED, int events UNUSED)
                 continue;
             if (errno == EAGAIN)
                 return;
+            if ((errno == EMFILE || errno == ENFILE) && server_make_room(s))
+                continue;
             /* Out of descriptors or memory: level-triggered polling would spin, so wait for the timer. */
             l->starved = s->starved = true;
             uv_poll_stop(poll);

@@ -537,7 +537,18 @@ static void test_out_of_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     test_send(&t, fd, STR(GET("/hello")));
     test_receive(&t, fd, &b, STR("hello GET"));
+
+    /* Whoever is connected and says nothing makes room. */
+    int next = test_connect(&t);
+    few.rlim_cur = (rlim_t)next + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    test_send(&t, next, STR(GET("/hello")));
+    buf_clear(&b);
+    test_receive(&t, next, &b, STR("hello GET"));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_true(test_is_closed(&t, fd));
     (void)close(fd);
+    (void)close(next);
 }
 
 static void test_drain(void **state)

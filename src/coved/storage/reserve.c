@@ -59,20 +59,22 @@ int reserve_judge(const struct statvfs *fs, uint64_t bytes, struct err *err)
     return 0;
 }
 
+static int judge_state(const struct reserve *r, struct err *err)
+{
+    struct statvfs fs;
+    if (!r->pool || !pool_is_backed(r->pool) || fstatvfs(pool_fd(r->pool), &fs) < 0 || !(fs.f_flag & ST_RDONLY))
+        return 0;
+    (void)err_set(err, ERR_UNAVAILABLE,
+                  "the storage pool's file system has become read-only: the disk under it failed or was full;"
+                  " restart the service once it has room, and see docs/STORAGE.md");
+    return err_because(err, ERR_NEEDS_RESTART);
+}
+
 static int judge_pool(struct reserve *r, struct err *err)
 {
     struct pool_space space;
-    struct statvfs fs;
     char has[UNIT_TEXT_MAX];
-    if (!r->pool || !pool_is_backed(r->pool))
-        return 0;
-    if (fstatvfs(pool_fd(r->pool), &fs) == 0 && (fs.f_flag & ST_RDONLY)) {
-        (void)err_set(err, ERR_UNAVAILABLE,
-                      "the storage pool's file system has become read-only: the disk under it failed or was full;"
-                      " restart the service once it has room, and see docs/STORAGE.md");
-        return err_because(err, ERR_NEEDS_RESTART);
-    }
-    if (r->bytes == 0)
+    if (!r->pool || !pool_is_backed(r->pool) || r->bytes == 0)
         return 0;
     int failed = pool_space(r->pool, &space);
     if (failed < 0)
@@ -94,12 +96,14 @@ int reserve_check(struct reserve *r, struct err *err)
             return err_errno(err, errno, "read the free space of the storage pool's disk");
         r->looked = now;
     }
-    int failed = reserve_judge(&r->fs, r->bytes, err);
+    int failed = judge_state(r, err);
+    failed = failed ? failed : reserve_judge(&r->fs, r->bytes, err);
     failed = failed ? failed : judge_pool(r, err);
-    if (failed < 0 && !r->is_short)
+    enum err_code why = failed < 0 ? err->code : ERR_OK;
+    if (failed < 0 && why != r->told)
         log_warn("no more sandboxes are created: %s", err->msg);
-    if (failed == 0 && r->is_short)
+    if (failed == 0 && r->told)
         log_info("the storage pool's disk has enough free again: sandboxes are created");
-    r->is_short = failed < 0;
+    r->told = why;
     return failed;
 }

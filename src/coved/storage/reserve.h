@@ -35,7 +35,7 @@ struct reserve {
     uint64_t bytes;    /* as configured */
     usec_t looked;     /* monotonic; 0: never */
     struct statvfs fs;
-    bool is_short;
+    enum err_code told; /* why sandboxes are not created */
 };
 
 /* The same for the file system as it was at most 100 ms ago. Logs when it begins and ceases to be short. */

@@ -241,8 +241,13 @@ int pool_each(int dir_fd, int (*fn)(void *ctx, const char *name), void *ctx)
 {
     AUTO(dir_close) DIR *dir = dir_open(dir_fd, ".");
     int r = dir ? 0 : -errno;
-    for (const struct dirent *e; r >= 0 && (e = dir_next(dir));)
+    while (r >= 0) {
+        errno = 0; /* a disk that fails has not no entries */
+        const struct dirent *e = dir_next(dir);
+        if (!e)
+            return errno ? -errno : r;
         r = fn(ctx, e->d_name);
+    }
     return r;
 }
 

@@ -6,14 +6,19 @@
 
 #include <fcntl.h>
 #include <linux/fiemap.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -579,6 +584,34 @@ static void test_memory_that_lasts_is_on_disk(void **state)
     }
 }
 
+static void count_one(void *ctx, const char *layer UNUSED)
+{
+    ++*(size_t *)ctx;
+}
+
+/* In a process of its own, which keeps the filter. */
+static void test_a_disk_that_fails_has_not_no_layers(void **state)
+{
+    struct test_pool *p = *state;
+    static struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getdents64, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {ARRAY_SIZE(filter), filter};
+    size_t n = 0;
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0
+                  ? -pool_layer_each(p->pool, count_one, &n)
+                  : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), EIO);
+}
+
 /* limit: 0: there is none */
 static int run(const char *name, int limit)
 {
@@ -609,6 +642,8 @@ static int run(const char *name, int limit)
                                         test_pool_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_below_is_read_strictly, test_pool_set_up, test_pool_tear_down),
         cmocka_unit_test_setup_teardown(test_memory_that_lasts_is_on_disk, test_pool_set_up, test_pool_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_disk_that_fails_has_not_no_layers, test_pool_set_up,
+                                        test_pool_tear_down),
     };
     const struct CMUnitTest limits[] = {
         cmocka_unit_test_setup_teardown(test_limit_of_a_box_holds, test_pool_set_up, test_pool_tear_down),

@@ -10,6 +10,8 @@
  *     or FRESH_MS have gone by.
  *  4. The timer drops what two of its rounds have found to be garbage; layers_collect() what one finds. From the top of
  *     a chain down, one at a time.
+ *  5. Whoever has just been told that a sandbox is being killed may collect what that stood on: layers_collect() waits
+ *     for the ends that are under way, but not for ever.
  */
 #include "sandbox/life/layers.h"
 #include "base/fault.h"
@@ -24,7 +26,7 @@
 
 #include <stdlib.h>
 
-enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, LAYERS_MAX = 65536 };
+enum { ROUND_MS = 60 * 1000, FRESH_MS = 120 * 1000, ENDS_MS = 2000, ENDS_LOOK_MS = 5, LAYERS_MAX = 65536 };
 
 struct fresh {
     char *name;
@@ -37,7 +39,7 @@ struct layers {
     struct map fresh;    /* name -> struct fresh */
     struct map suspects; /* name -> the same, owned: garbage in the last round of the timer */
     struct loop_alarm timer;
-    bool is_collecting;
+    struct collecting *collecting; /* NULL: nobody is */
 };
 
 struct layer {
@@ -57,6 +59,8 @@ struct collecting {
     struct layers_garbage *found;
     size_t n_garbage, at;
     bool dry_run, is_timer;
+    struct loop_alarm ends_alarm;
+    usec_t ends_until; /* monotonic */
     uint64_t cause;
     layers_collect_fn done;
     void *ctx;
@@ -223,7 +227,7 @@ static void record(const struct collecting *c, const struct err *err)
 
 static void layers_finish(struct collecting *c, const struct err *err)
 {
-    c->core->layers->is_collecting = false;
+    c->core->layers->collecting = NULL;
     record(c, err);
     if (c->done)
         c->done(c->ctx, err ? NULL : c->found, err ? 0 : c->n_garbage, err);
@@ -297,23 +301,40 @@ static void layers_on_layers(void *ctx, const union sup_message *answer, int fd,
     drop_next(c);
 }
 
+static bool is_any_ending(const struct core *core)
+{
+    MAP_FOREACH (const struct sandbox, sb, &core->by_id)
+        if (sb->info.state == SANDBOX_STOPPING)
+            return true;
+    return false;
+}
+
+static void layers_ask(struct loop_alarm *alarm)
+{
+    struct collecting *c = container_of(alarm, struct collecting, ends_alarm);
+    union sup_message m = {.head = {.type = SUP_LAYERS}};
+    struct err err;
+    usec_t now = clock_mono();
+    if (!c->is_timer && now < c->ends_until && is_any_ending(c->core))
+        loop_alarm_set(c->core->loop, alarm, now + ENDS_LOOK_MS * USEC_PER_MS, layers_ask);
+    else if (supervisor_call_with(c->core->supervisor, &m, -1, layers_on_layer, layers_on_layers, c, &err) < 0)
+        layers_finish(c, &err);
+}
+
 static int layers_gather(struct core *core, bool dry_run, uint64_t cause, layers_collect_fn done, void *ctx,
                          struct err *err)
 {
     if (core->closing)
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
-    if (core->layers->is_collecting)
+    if (core->layers->collecting)
         return err_set(err, ERR_ABORTED, "layers are being collected already: try again");
     struct collecting *c = mem_new(struct collecting);
     *c = (struct collecting){
         .core = core, .dry_run = dry_run, .is_timer = !done, .cause = cause, .done = done, .ctx = ctx};
-    union sup_message m = {.head = {.type = SUP_LAYERS}};
-    core->layers->is_collecting = true;
-    if (supervisor_call_with(core->supervisor, &m, -1, layers_on_layer, layers_on_layers, c, err) == 0)
-        return 0;
-    core->layers->is_collecting = false;
-    mem_free(c);
-    return -1;
+    c->ends_until = clock_mono() + ENDS_MS * USEC_PER_MS;
+    core->layers->collecting = c;
+    loop_alarm_set(core->loop, &c->ends_alarm, 0, layers_ask);
+    return 0;
 }
 
 int layers_collect(struct core *core, const struct actor *actor, bool dry_run, layers_collect_fn done, void *ctx,
@@ -359,6 +380,10 @@ struct layers *layers_new(struct core *core)
 
 void layers_free(struct layers *l)
 {
+    if (l->collecting) { /* it has not asked yet */
+        loop_alarm_clear(l->core->loop, &l->collecting->ends_alarm);
+        layers_finish(l->collecting, &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service is stopping"});
+    }
     for (struct fresh *f; (f = map_any(&l->fresh));)
         layers_forget(&l->fresh, f->name);
     MAP_FOREACH (char, name, &l->suspects)

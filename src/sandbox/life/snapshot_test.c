@@ -453,6 +453,45 @@ static void garbage(void **state)
     assert_int_equal(map_count(&w->layers), 0);
 }
 
+static void count_collected(void *ctx, const struct layers_garbage *found UNUSED, size_t n UNUSED,
+                            const struct err *err)
+{
+    *(unsigned *)ctx += err ? 100 : 1;
+}
+
+/* Its box is there still when its killer has been told. */
+static void garbage_of_what_is_ending(void **state)
+{
+    struct world *w = *state;
+    struct world_outcome o = {0};
+    struct err err;
+    unsigned calls = 0;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct taken k = snapshot(w, sb, "kept");
+    struct sandbox *user = create_from(w, k.ref);
+    w->ended_is_late = true;
+    assert_int_equal(sandbox_kill(user, &test_actor, world_on_done, &o, &err), 0);
+    WAIT(w, o.calls);
+    assert_int_equal(sandbox_info(user)->state, SANDBOX_STOPPING);
+    assert_int_equal(core_template_remove(w->core, &test_actor, str_of(k.ref), &err), 0);
+    assert_int_equal(layers_collect(w->core, &test_actor, false, count_collected, &calls, &err), 0);
+    world_turns(w, 20);
+    assert_int_equal(calls, 0);
+    assert_int_equal(map_count(&w->layers), 1);
+    world_end_agent(w, world_agent(w, user), SUP_CAUSE_KILLED);
+    WAIT(w, calls);
+    assert_int_equal(calls, 1);
+    assert_int_equal(map_count(&w->layers), 0);
+
+    assert_int_equal(sandbox_kill(sb, &test_actor, world_on_done, &o, &err), 0);
+    assert_int_equal(layers_collect(w->core, &test_actor, false, count_collected, &calls, &err), 0);
+    world_turns(w, 20);
+    assert_int_equal(calls, 1);
+    world_close(w);
+    assert_int_equal(calls, 101);
+    world_open(w);
+}
+
 /* A builder's layer is there for a while before anybody names it. */
 static void fresh(void **state)
 {
@@ -519,6 +558,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(forks_that_fail, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(service_stops_while_forking, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(garbage, world_setup, world_teardown),
+        cmocka_unit_test_setup_teardown(garbage_of_what_is_ending, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(fresh, world_setup, world_teardown),
         cmocka_unit_test_setup_teardown(figures, world_setup, world_teardown),
     };

@@ -275,7 +275,7 @@ def pool_on_btrfs(target, size=None):
             subprocess.run([BUILD / "coved", "prepare", "--from", slim_templates()], stdin=subprocess.DEVNULL, timeout=300, check=True,
                            env={**os.environ, "COVE_STATE": str(made), "COVE_CONFIG": "/dev/null", "COVE_POOL": "btrfs"})
             print(stands_on, end="", file=stamp, flush=True)
-        subprocess.run(["cp", "-a", "--reflink=auto", made, target], check=True)
+        subprocess.run(["cp", "-a", "--reflink=auto", f"{made}/.", target], check=True)
     if not Path("/sys/fs/btrfs/features/temp_fsid").exists(): # before Linux 6.7, two file systems with one name are one
         subprocess.run(["btrfstune", "-f", "-u", target / "pool.btrfs"], check=True, stdout=subprocess.DEVNULL)
 

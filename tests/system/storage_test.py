@@ -9,11 +9,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from client import Client
-from leaks import BUILD, loop_devices, own_mount_table, read
+from leaks import BUILD, loop_devices, own_file_system, own_mount_table, read
 from service import Service, copy_template, pool_on_btrfs, slim_templates, wait_until
 
 GIB = 1 << 30
@@ -25,8 +26,26 @@ def prepare(service, **env):
 
 
 @contextlib.contextmanager
-def prepared(first_size=None, **env):
-    """A service that has not been started, with a base template in a pool of its own. first_size: of the file, instead of what is chosen."""
+def own_disk(image, at, size):
+    """A file system that a test may fill, seen by what this process starts."""
+    with own_mount_table():
+        at.mkdir()
+        image.touch()
+        os.truncate(image, size)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, at], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["umount", at], check=True)
+
+
+@contextlib.contextmanager
+def prepared(first_size=None, disk=0, **env):
+    """
+    A service that has not been started, with a base template in a pool of its own. first_size: of the file, instead of what is chosen. disk: its
+    state directory has a file system of that size for itself, where what cove-api stores is not.
+    """
     if os.geteuid() != 0:
         pytest.skip("making sandboxes needs root")
     if not shutil.which("mkfs.btrfs") or not Path("/dev/loop-control").exists() or "btrfs" not in read("/proc/filesystems"):
@@ -37,19 +56,25 @@ def prepared(first_size=None, **env):
     service.env.update(env)
     service.file = service.state / "pool.btrfs"
     try:
-        service.run.mkdir()
-        if env.get("COVE_POOL") == "copy":
-            copy_template(slim_templates(), service.state)
-            done = prepare(service)
-            assert done.returncode == 0, done
-        else:
-            pool_on_btrfs(service.state, first_size)
-        assert wait_until(lambda: loop_devices(service.file) == [])
-        yield service
+        with contextlib.ExitStack() as mounts:
+            if disk:
+                mounts.enter_context(own_disk(directory / "disk", service.state, disk))
+                mounts.enter_context(own_file_system(service.state / "api", "32m"))
+            try:
+                service.run.mkdir()
+                if env.get("COVE_POOL") == "copy":
+                    copy_template(slim_templates(), service.state)
+                    done = prepare(service)
+                    assert done.returncode == 0, done
+                else:
+                    pool_on_btrfs(service.state, first_size)
+                assert wait_until(lambda: loop_devices(service.file) == [])
+                yield service
+            finally:
+                if service.coved and service.coved.poll() is None:
+                    service.stop()
+                assert wait_until(lambda: loop_devices(service.file) == []), loop_devices(service.file)
     finally:
-        if service.coved and service.coved.poll() is None:
-            service.stop()
-        assert wait_until(lambda: loop_devices(service.file) == []), loop_devices(service.file)
         shutil.rmtree(directory)
 
 
@@ -124,6 +149,48 @@ def test_it_grows_to_what_is_allowed_and_says_that_it_is_full(tmp_path):
         assert service.file.stat().st_size == 2 * GIB
         assert sandbox.sh("rm a; sync -f /; echo ok")[1] == b"ok\n"
         assert wait_until(lambda: service.request("POST", "/cove/v1/sandboxes", {})[0] in (200, 201))
+
+
+@contextlib.contextmanager
+def filled(disk):
+    """Others take all that is free there."""
+    filler = disk / "filler"
+    try:
+        with open(filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(f.fileno(), 0, os.statvfs(disk).f_bavail * 4096 - (1 << 20))
+            f.seek(0, os.SEEK_END)
+            while True:
+                f.write(bytes(4096))
+        yield
+    finally:
+        filler.unlink()
+
+
+def test_sandboxes_go_on_when_others_fill_the_disk(tmp_path):
+    """What the pool's file was promised is gone then. Data has no place; what the file system has to write about its files has."""
+    config = tmp_path / "cove.yaml"
+    config.write_text("pool: {size: 2GiB}\ndisk_reserve: 64MiB\n")
+    with prepared(first_size=2 * GIB, disk=4 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
+        sandbox, other = client.create(), client.create()
+        assert sandbox.sh("head -c 10000000 /dev/urandom >big; sha256sum big >sum; sync .; mkdir d")[0] == 0
+        snapshot = service.cove("snapshot", sandbox.id).stdout.strip()
+        time.sleep(1) # it is looked at twice a second
+        with filled(service.state):
+            status, _, body = service.request("POST", "/cove/v1/sandboxes", {})
+            assert status == 429 and "less than the reserve" in str(body), body
+            for _ in range(3): # the kernel commits meanwhile
+                done = sandbox.sh("for i in $(seq 1000); do touch d/$i; done; sync -f .; rm d/*; sync -f .; sha256sum -c sum")
+                assert done[:2] == (0, b"big: OK\n"), done
+                # This one is told that there is no room, or finds some that was freed before.
+                other.sh("head -c 500000000 /dev/zero | tr '\\0' x >f; sync f; rm f; sync -f .", timeout=100)
+            assert service.cove("snapshot", "rm", snapshot).returncode == service.cove("gc").returncode == 0
+            assert other.kill().status == 204
+        assert wait_until(lambda: service.request("POST", "/cove/v1/sandboxes", {})[0] == 201), service.tail()
+        # The disk below may have to commit before it gives away what was freed.
+        done = lambda: sandbox.sh("sha256sum -c sum; head -c 50000000 /dev/urandom >more && sync more")[:2] == (0, b"big: OK\n")
+        assert wait_until(done, every=1), sandbox.sh("sync more")
+        service.remove_all()
 
 
 def test_a_sandbox_has_the_disk_that_it_was_given_and_no_more():

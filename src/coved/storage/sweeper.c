@@ -60,6 +60,7 @@ static void grow(struct pool *pool, usec_t *looked)
     else if (r < 0 && !failed)
         log_warn("the storage pool can't grow: %s", strerror(-r));
     failed = r < 0;
+    int later UNUSED = pool_secure(pool);
 }
 
 /*

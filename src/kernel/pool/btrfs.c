@@ -79,8 +79,9 @@ int btrfs_quota_enable(int fd)
     return ioctl(fd, BTRFS_IOC_QUOTA_CTL, &args) < 0 ? -errno : 0;
 }
 
-/* The first item of this type in the quota tree. */
-static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last, void *ret_item, size_t size)
+/* The first item of this type of this object, from *offset on, which is where it was found afterwards. */
+static int find_item(int fd, uint64_t tree, uint64_t object, uint32_t type, uint64_t *offset, uint64_t last,
+                     void *ret_item, size_t size)
 {
     enum { SPACE = 4096, FIRST = sizeof(struct btrfs_ioctl_search_args_v2) };
     union {
@@ -88,10 +89,10 @@ static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last,
         char bytes[FIRST + SPACE];
     } s = {.args = {.buf_size = SPACE}};
     s.args.key = (struct btrfs_ioctl_search_key){
-        .tree_id = BTRFS_QUOTA_TREE_OBJECTID,
-        .min_objectid = 0,
-        .max_objectid = 0,
-        .min_offset = first,
+        .tree_id = tree,
+        .min_objectid = object,
+        .max_objectid = object,
+        .min_offset = *offset,
         .max_offset = last,
         .max_transid = UINT64_MAX,
         .min_type = type,
@@ -107,7 +108,13 @@ static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last,
     if (header.type != type || header.len < size)
         return -ENODATA;
     memcpy(ret_item, s.bytes + FIRST + sizeof(header), size);
+    *offset = header.offset;
     return 0;
+}
+
+static int find_quota_item(int fd, uint32_t type, uint64_t first, uint64_t last, void *ret_item, size_t size)
+{
+    return find_item(fd, BTRFS_QUOTA_TREE_OBJECTID, 0, type, &first, last, ret_item, size);
 }
 
 static bool quota_is(int fd, uint64_t flags)
@@ -280,6 +287,22 @@ int btrfs_resize_max(int fd)
 {
     struct btrfs_ioctl_vol_args args = {.name = "max"};
     return ioctl(fd, BTRFS_IOC_RESIZE, &args) < 0 ? -errno : 0;
+}
+
+int btrfs_metadata_next(int fd, uint64_t *from, uint64_t *ret_at, uint64_t *ret_bytes)
+{
+    struct btrfs_chunk chunk;
+    int r;
+    while ((r = find_item(fd, BTRFS_CHUNK_TREE_OBJECTID, BTRFS_FIRST_CHUNK_TREE_OBJECTID, BTRFS_CHUNK_ITEM_KEY, from,
+                          UINT64_MAX, &chunk, sizeof(chunk))) == 0) {
+        *from += le64toh(chunk.length);
+        if (!(le64toh(chunk.type) & (BTRFS_BLOCK_GROUP_METADATA | BTRFS_BLOCK_GROUP_SYSTEM)))
+            continue;
+        *ret_at = le64toh(chunk.stripe.offset);
+        *ret_bytes = le64toh(chunk.length);
+        return 1;
+    }
+    return r == -ENODATA ? 0 : r;
 }
 
 int btrfs_format(const char *path)

@@ -65,5 +65,11 @@ int btrfs_quota_tidy(int fd, int figures_fd, uint64_t *last) WARN_UNUSED;
 /* After its one device has grown. */
 int btrfs_resize_max(int fd) WARN_UNUSED;
 
+/*
+ * Where on its device the next piece of metadata may lie, of those from *from on: 1, and *from is behind it; 0: there
+ * is no other. Pieces are added, and seldom go.
+ */
+int btrfs_metadata_next(int fd, uint64_t *from, uint64_t *ret_at, uint64_t *ret_bytes) WARN_UNUSED;
+
 /* By mkfs.btrfs, into a file. -ENOENT: it is not installed. */
 int btrfs_format(const char *path) WARN_UNUSED;

@@ -101,3 +101,8 @@ int loopfile_grow(int file_fd, int device_fd, uint64_t bytes)
         return -errno;
     return device_fd >= 0 && ioctl(device_fd, LOOP_SET_CAPACITY) < 0 ? -errno : 0;
 }
+
+int loopfile_back(int file_fd, uint64_t at, uint64_t bytes)
+{
+    return fallocate(file_fd, FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes) < 0 ? -errno : 0;
+}

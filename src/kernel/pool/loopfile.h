@@ -24,3 +24,6 @@ int loopfile_size(int file_fd, uint64_t *ret_bytes, uint64_t *ret_allocated) WAR
 
 /* Grows the file and its device; writes no byte. The file system on it must be told separately. */
 int loopfile_grow(int file_fd, int device_fd, uint64_t bytes) WARN_UNUSED;
+
+/* The disk under the file gives it these bytes now, which are read as before. */
+int loopfile_back(int file_fd, uint64_t at, uint64_t bytes) WARN_UNUSED;

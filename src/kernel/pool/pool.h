@@ -242,6 +242,11 @@ bool pool_is_backed(const struct pool *p);
 /* One step, when less than a quarter is free and the host has room. 1: it has grown, 0: it need not, or can't. Takes
  * milliseconds. */
 int pool_grow(struct pool *p) WARN_UNUSED;
+/*
+ * Takes from the host what the file system has set aside for its metadata, as far as the reserve stays: when others
+ * fill the host's disk, btrfs becomes read-only if it can't write that, and only then.
+ */
+int pool_secure(struct pool *p) WARN_UNUSED;
 
 /* What a process that died while it made a layer or kept upper of this name left half-made goes to the trash. */
 void pool_forget(struct pool *p, const char *name);

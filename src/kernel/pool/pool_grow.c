@@ -87,3 +87,19 @@ int pool_grow(struct pool *p)
     r = r ? r : btrfs_resize_max(p->fd);
     return r ? r : 1;
 }
+
+int pool_secure(struct pool *p)
+{
+    uint64_t from = p->secured, at, bytes;
+    struct statvfs fs;
+    int r = 0;
+    while (p->is_backed && r == 0 && (r = btrfs_metadata_next(p->fd, &from, &at, &bytes)) > 0) {
+        if (fstatvfs(p->backing.host_fd, &fs) < 0)
+            return -errno;
+        if ((uint64_t)fs.f_bavail * fs.f_frsize < p->backing.reserve_bytes + bytes)
+            return 0;
+        r = loopfile_back(p->backing.file_fd, at, bytes);
+        p->secured = r == 0 ? from : p->secured;
+    }
+    return r;
+}

@@ -44,8 +44,9 @@ struct pool {
     void *step_ctx;
     struct pool_backing backing;
     bool is_backed;
-    uint64_t tidied; /* kernel/pool/btrfs.h: btrfs_quota_tidy() */
-    uint64_t copied; /* what the last clone() took, where clones copy */
+    uint64_t secured; /* kernel/pool/btrfs.h: btrfs_metadata_next() */
+    uint64_t tidied;  /* kernel/pool/btrfs.h: btrfs_quota_tidy() */
+    uint64_t copied;  /* what the last clone() took, where clones copy */
 };
 
 /*

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/packets.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "wire/egress.h"
 
 #include <sys/socket.h>
 
-enum { MESSAGES_PER_TURN = 64, BUFFER_BYTES = 4 << 20 };
+enum {
+    MESSAGES_PER_TURN = 64, /* then the others' turn, */
+    TURN_USEC = 2000,       /* or when they took that long */
+    BUFFER_BYTES = 4 << 20
+};
 
 struct packet {
     struct list node;
@@ -120,7 +125,8 @@ static void packets_on_poll(uv_poll_t *handle, int status, int events)
         packets_lose(p, status);
         return;
     }
-    for (int i = 0; events & UV_READABLE && i < MESSAGES_PER_TURN && packets_read(s); i++)
+    usec_t until = clock_mono() + TURN_USEC;
+    for (int i = 0; events & UV_READABLE && i < MESSAGES_PER_TURN && packets_read(s) && clock_mono() < until; i++)
         ;
     if ((events & UV_WRITABLE) && p->now == s)
         packets_send(p);

@@ -13,7 +13,7 @@ struct websocket {
     struct str in; /* what came and was not looked at yet */
     websocket_fn fn;
     void *ctx;
-    bool heard;
+    bool heard, is_mute;
 };
 
 static bool websocket_says(const struct http_request *req, const char *header, const char *value)
@@ -44,7 +44,7 @@ static ssize_t websocket_on_send(wslay_event_context_ptr ctx, const uint8_t *dat
                                  void *user)
 {
     const struct websocket *w = user;
-    if (http_response_write(w->req, str_n((const char *)data, n)) >= 0)
+    if (w->is_mute || http_response_write(w->req, str_n((const char *)data, n)) >= 0)
         return (ssize_t)n;
     wslay_event_set_error(ctx, WSLAY_ERR_CALLBACK_FAILURE);
     return -1;
@@ -64,7 +64,10 @@ static void websocket_on_data(struct http_request *req, struct str data, void *c
     w->in = data;
     w->heard = true;
     int r = wslay_event_recv(w->wslay);
+    /* Who doesn't read is not answered each ping (RFC 6455 section 5.5.3). */
+    w->is_mute = http_response_full(req) && !wslay_event_get_close_received(w->wslay);
     r = r ? r : wslay_event_send(w->wslay);
+    w->is_mute = false;
     w->in = STR_NULL;
     if (r == 0 && wslay_event_get_close_received(w->wslay))
         (void)http_response_end(req);

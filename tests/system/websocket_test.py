@@ -10,7 +10,7 @@ import struct
 
 import pytest
 from client import Client
-from leaks import own_service
+from leaks import own_service, rss_kib
 from service import wait_until
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -129,3 +129,24 @@ def test_frames_that_are_none_end_it(service):
         except ConnectionError:
             pass
     assert wait_until(service.is_healthy)
+
+
+def test_pings_of_who_reads_nothing_cost_nothing(service):
+    """Each is answered, but not for a client that takes no answer."""
+    ping = bytes([0x80 | PING, 0x80 | 125]) + bytes(4) + bytes(125)
+    worker = service.child("cove-api")
+    before, sockets = rss_kib(worker), [Socket(service, "/cove/v1/events?last=0&follow=1&kind=none") for _ in range(16)]
+    try:
+        for ws in sockets:
+            for _ in range(64):
+                ws.sock.sendall(ping * 1000)
+        assert wait_until(service.is_healthy)
+        grown = rss_kib(worker) - before
+        print(f"{len(sockets)} clients that sent 8 MB of pings each cost {grown} KiB")
+        assert grown < 32 * 1024
+        for ws in sockets: # they are not cut, and heard again once they read
+            for _ in range(1000):
+                assert ws.frame() == (PONG, bytes(125))
+    finally:
+        for ws in sockets:
+            ws.__exit__()

@@ -345,14 +345,17 @@ static void pty_on_message(void *ctx, bool is_text, struct str message)
 {
     struct pty_client *l = ctx;
     struct err err;
+    const bool is_told = !http_response_full(l->call->req); /* who doesn't read is not */
     if (!l->pty)
         return;
     switch (pty_message_read(is_text, message, l->pty->is_pipe, &l->in, &err)) {
     case PTY_MESSAGE_PING:
-        pty_say(l, json_pack("{s:s}", "type", "pong"));
+        if (is_told)
+            pty_say(l, json_pack("{s:s}", "type", "pong"));
         break;
     case PTY_MESSAGE_WRONG:
-        pty_say_error(l, "INVALID_FRAME", err.msg);
+        if (is_told)
+            pty_say_error(l, "INVALID_FRAME", err.msg);
         break;
     case PTY_MESSAGE_TAKEN:
         break;

@@ -40,6 +40,17 @@ void conn_open(struct http_server *s, struct listener *l, int fd)
         conn_drop(oldest);
 }
 
+static void conn_head_costs(struct conn *c, size_t n)
+{
+    c->server->heads += n - c->head_cost;
+    c->head_cost = (uint32_t)n;
+}
+
+void conn_head_over(struct conn *c)
+{
+    conn_head_costs(c, 0);
+}
+
 static void close_now(struct conn *c)
 {
     if (c->state == CONN_DEAD)
@@ -50,6 +61,7 @@ static void close_now(struct conn *c)
         request_release(TAKE_PTR(c->req));
     }
     c->server->n_handshakes -= c->state == CONN_HANDSHAKE;
+    conn_head_over(c);
     if (c->tls) {
         if (!c->gone)
             (void)conn_tls_notify(c);
@@ -372,7 +384,10 @@ static void step_head(struct conn *c)
     }
     if (!parse_some(c)) {
         response_refuse(c, c->req->refuse_status, c->req->refuse_text);
-    } else if (c->req->head_complete) {
+    } else if (!c->req->head_complete) {
+        conn_head_costs(c, sizeof(*c->req) + c->req->fields.text.cap);
+    } else {
+        conn_head_over(c);
         c->state = CONN_ACTIVE;
         c->timed_class = TIMED_NONE;
         list_remove(&c->timed);

@@ -86,6 +86,7 @@ struct http_server {
     struct list conns, pending, dead;
     struct list timed[TIMED_CLASSES]; /* each in order of its deadlines, because a class has one duration */
     unsigned n_conns, n_handshakes;
+    size_t heads; /* bytes: of each connection's head_cost */
     size_t crowd; /* for mem_trim_after() */
 
     struct http_request *pool; /* linked by ->next */
@@ -125,6 +126,7 @@ struct conn {
     uint32_t overhead; /* bytes of this chunk's extensions, or of the trailers */
     int fd;
     uint32_t head_bytes;
+    uint32_t head_cost;  /* memory of a head that is not complete */
     uint32_t tls_budget; /* see tls_conn.c */
     uint8_t state, timed_class;
     uint8_t reads_left, requests_left; /* of this run */
@@ -194,6 +196,7 @@ const char *server_date(struct http_server *s);
 void conn_open(struct http_server *s, struct listener *l, int fd);
 void conn_event(struct conn *c, uint32_t events);
 void conn_run(struct conn *c);
+void conn_head_over(struct conn *c);
 void conn_kick(struct conn *c);
 void conn_drop(struct conn *c); /* to make room: nothing is said */
 void conn_timeout(struct conn *c, enum timed kind);

@@ -389,6 +389,7 @@ void response_refuse(struct conn *c, int status, const char *text)
     assert(c->state == CONN_HEAD);
     if (c->req)
         request_release(TAKE_PTR(c->req));
+    conn_head_over(c);
     c->refused = true;
     c->again = true;
 }

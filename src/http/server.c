@@ -18,7 +18,8 @@ enum {
     ACCEPTS = 64,
     POOL_MAX = 64,
     POOL_HEAD_MAX = 4096,
-    HEAD_BYTES_MAX = 64 * 1024
+    HEAD_BYTES_MAX = 64 * 1024,
+    UNSENT_MAX = 128 * 1024
 };
 
 /* Connections are looked at for so long in one turn of the loop. */
@@ -28,6 +29,7 @@ const struct http_limits HTTP_LIMITS_DEFAULT = {
     .url_bytes = 8 * 1024,
     .header_bytes = 32 * 1024,
     .headers = 100,
+    .heads_bytes = 64 << 20,
     .connections = 16384,
     .handshakes = 1024,
     .header_timeout_ms = 10 * 1000,
@@ -159,6 +161,14 @@ static void finish_close(struct http_server *s)
     server_close_handle(s, (uv_handle_t *)&s->timer);
 }
 
+/* Those that have been on their way for longest make room for others. */
+static void server_trim_heads(struct http_server *s)
+{
+    struct conn *c;
+    while (s->heads > s->limits.heads_bytes && (c = LIST_FIRST(struct conn, &s->timed[TIMED_HEAD], timed)))
+        conn_drop(c);
+}
+
 static void server_on_idle(uv_idle_t *idle)
 {
     struct http_server *s = idle->data;
@@ -179,6 +189,7 @@ static void server_on_idle(uv_idle_t *idle)
         if (clock_mono() >= until)
             break;
     }
+    server_trim_heads(s);
     while (!list_empty(&now)) { /* the first of the next turn */
         struct list *last = now.prev;
         list_remove(last);
@@ -220,6 +231,7 @@ static void on_epoll(uv_poll_t *poll, int status UNUSED, int events UNUSED)
         n = epoll_wait(s->epoll_fd, ev, EVENTS_AT_ONCE, 0);
         for (int i = 0; i < n; i++)
             conn_event(ev[i].data.ptr, ev[i].events);
+        server_trim_heads(s);
         left -= EVENTS_AT_ONCE;
     } while (left && n == EVENTS_AT_ONCE && clock_mono() < until);
     reap(s);
@@ -357,7 +369,7 @@ struct http_server *http_server_new(uv_loop_t *loop, const struct http_limits *l
 
 static int add_listener(struct http_server *s, int fd, const struct http_tls *tls)
 {
-    int domain = 0, yes = 1, keep_idle = 60;
+    int domain = 0, yes = 1, keep_idle = 60, unsent = UNSENT_MAX;
     socklen_t len = sizeof(domain);
     if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || fd_nonblock(fd, true) < 0) {
         int r = -errno;
@@ -374,6 +386,8 @@ static int add_listener(struct http_server *s, int fd, const struct http_tls *tl
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
         (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
         (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keep_idle, sizeof(keep_idle));
+        /* Else the kernel takes 4 MiB for each client that reads nothing, of memory that all TCP of the machine has. */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
     }
     int r = uv_poll_init(s->loop, &l->poll, fd);
     if (r < 0) {

@@ -24,6 +24,7 @@ struct http_limits {
     size_t url_bytes;           /* 8 KiB: beyond 414 */
     size_t header_bytes;        /* 32 KiB for the request line and all headers together: beyond 431 */
     unsigned headers;           /* 100: beyond 431 */
+    size_t heads_bytes;         /* 64 MiB of memory for heads that are not complete: beyond, the oldest is closed */
     unsigned connections;       /* 16,384 of all listeners together: beyond, one that is idle is closed, else 503 */
     unsigned handshakes;        /* 1,024 of TLS at a time, each some 50 KiB: beyond, the oldest is closed */
     unsigned header_timeout_ms; /* 10 s from a request's first byte to the end of its headers: 408 */

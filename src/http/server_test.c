@@ -4,8 +4,10 @@
 #include "http/conn.h"
 #include "http/test_server.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -240,6 +242,7 @@ static const struct http_limits impatient = {
     .url_bytes = 1024,
     .header_bytes = 2048,
     .headers = 10,
+    .heads_bytes = 1 << 20,
     .connections = 4,
     .header_timeout_ms = 40,
     .body_timeout_ms = 40,
@@ -429,6 +432,56 @@ static void test_slow_strangers_make_room(void **state)
     }
 }
 
+/* What isn't a whole head is kept for as long as it may take, but not any amount of it. */
+static void test_long_heads_make_room(void **state)
+{
+    (void)state;
+    struct test_server t;
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    AUTO_BUF struct buf head = BUF_INIT(32 * 1024);
+    buf_append_cstr(&head, GET HOST "X: ");
+    repeat(&head, "y", 30000);
+    limits.heads_bytes = 200 * 1000;
+    test_server_open(&t, &limits, false);
+    int fds[20];
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        fds[i] = test_connect(&t);
+        test_send(&t, fds[i], buf_str(&head));
+        test_turn(&t);
+    }
+    unsigned left = http_server_connections(t.server);
+    assert_in_range(left, 3, 6);
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+        char byte;
+        bool is_open = recv(fds[i], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+        assert_int_equal(is_open, i >= ARRAY_SIZE(fds) - left);
+    }
+    AUTO_BUF struct buf b = BUF_INIT(4096);
+    test_send(&t, fds[ARRAY_SIZE(fds) - 1], STR("\r\nConnection: close\r\n\r\n"));
+    test_receive(&t, fds[ARRAY_SIZE(fds) - 1], &b, STR("hello GET"));
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        (void)close(fds[i]);
+    test_server_close(&t);
+}
+
+/* What nobody reads is ours to count: the kernel's memory for TCP is one for the whole machine. */
+static void test_unread_answers_are_not_the_kernel_s(void **state)
+{
+    (void)state;
+    struct test_server t;
+    test_server_open(&t, NULL, false);
+    int fd = test_connect(&t), size = 4096, unsent = 0;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+    test_send(&t, fd, STR("GET /endless HTTP/1.1\r\n" HOST "\r\n"));
+    test_turn(&t);
+    struct conn *c = LIST_FIRST(struct conn, &t.server->conns, node);
+    assert_true(buf_len(&c->out) >= HTTP_LIMITS_DEFAULT.write_high);
+    assert_int_equal(ioctl(c->fd, SIOCOUTQ, &unsent), 0);
+    assert_in_range(unsent, 1, 512 * 1024);
+    (void)close(fd);
+    test_server_close(&t);
+}
+
 /* Nor whoever has an answer and doesn't read it. One that is still being made is waited for. */
 static void test_unread_answers_make_room(void **state)
 {
@@ -603,6 +656,8 @@ int main(void)
         cmocka_unit_test(test_too_many_connections),
         cmocka_unit_test(test_idle_connections_make_room),
         cmocka_unit_test(test_slow_strangers_make_room),
+        cmocka_unit_test(test_long_heads_make_room),
+        cmocka_unit_test(test_unread_answers_are_not_the_kernel_s),
         cmocka_unit_test(test_unread_answers_make_room),
         cmocka_unit_test(test_a_crowd_leaves_others_their_turn),
         cmocka_unit_test(test_http10),

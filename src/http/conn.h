@@ -37,6 +37,8 @@ enum {
     READ_CHUNKED = 64 * 1024,
     READ_BODY = 256 * 1024,   /* size of the shared read buffer */
     WRITE_GATHER = 16 * 1024, /* less than this waits for the end of the turn */
+    QUEUE_STEP = 16 * 1024,
+    QUEUE_KEEP = 64 * 1024,   /* an empty queue keeps at most this much memory */
     DISCARD_MAX = 256 * 1024, /* an unwanted body up to this is read to keep the connection */
     LINGER_MS = 2000,
     LINGER_MAX = 64 * 1024 * 1024,
@@ -181,6 +183,9 @@ struct http_request {
 
     http_event_fn on_close, on_drain;
     void *close_ctx, *drain_ctx;
+    http_queue_fn queue_fn;
+    void *queue_ctx;
+    size_t queue_counted;
 
     struct fields fields; /* kept from one to the next of the pool */
 };

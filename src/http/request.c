@@ -159,6 +159,13 @@ void http_on_drain(struct http_request *req, http_event_fn fn, void *ctx)
     req->drain_ctx = ctx;
 }
 
+void http_count_queue(struct http_request *req, http_queue_fn fn, void *ctx)
+{
+    (void)request_conn(req);
+    req->queue_fn = fn;
+    req->queue_ctx = ctx;
+}
+
 void http_await_sent(struct http_request *req)
 {
     (void)request_conn(req);

@@ -125,8 +125,8 @@ void http_add_header(struct http_request *req, struct str name, struct str value
  * transfer-encoding. A header that is not valid (http_is_token, http_is_field_value) is left out. Bodies are left out
  * for HEAD, 204 and 304, with the content-length they would have where that is allowed. All of the following copy what
  * they can't send at once, and return 0 or more, or -EPIPE (client gone, request aborted or answered already), or
- * -ENOBUFS (something is queued and write_max would be exceeded; nothing was taken). Ignoring the result is fine:
- * on_close comes in any case.
+ * -ENOBUFS (something is queued, and write_max would be exceeded, or there is no memory for it; the request is
+ * aborted). Ignoring the result is fine: on_close comes in any case.
  */
 int http_respond(struct http_request *req, int status, const struct http_header *headers, size_t n_headers,
                  struct str body);
@@ -151,6 +151,13 @@ ssize_t http_response_write(struct http_request *req, struct str data);
 ssize_t http_response_writev(struct http_request *req, const struct str *parts, size_t n);
 size_t http_response_queued(const struct http_request *req);
 bool http_response_full(const struct http_request *req); /* write_high was reached: stop; http_on_drain comes */
+
+/*
+ * Who counts the memory of what waits for the client, in steps of 16 KiB: `before` bytes are now `now`. False: there is
+ * no room for more, and the request is aborted. It is not told of the end.
+ */
+typedef bool (*http_queue_fn)(void *ctx, size_t before, size_t now);
+void http_count_queue(struct http_request *req, http_queue_fn fn, void *ctx);
 
 /*
  * All that was sent has been taken: over a unix socket, read by the client; over TCP, received by its kernel.

@@ -60,10 +60,36 @@ static void send_or_queue(struct conn *c, const struct iovec *iov, int n)
     }
 }
 
+/* False: there is no memory for it. */
+static bool queue_count(struct conn *c)
+{
+    struct http_request *req = c->req;
+    size_t now = buf_len(&c->out) / QUEUE_STEP * QUEUE_STEP;
+    if (!req || !req->queue_fn || now == req->queue_counted)
+        return true;
+    if (!req->queue_fn(req->queue_ctx, req->queue_counted, now))
+        return false;
+    req->queue_counted = now;
+    return true;
+}
+
 void conn_flush(struct conn *c)
 {
-    if (c->can_write)
-        send_or_queue(c, NULL, 0);
+    if (!c->can_write)
+        return;
+    send_or_queue(c, NULL, 0);
+    if (c->req && buf_len(&c->out) < c->req->queue_counted)
+        (void)queue_count(c);
+    if (buf_len(&c->out) == 0 && c->out.cap > QUEUE_KEEP)
+        buf_fini(&c->out);
+}
+
+/* What can't be sent whole is not sent. */
+static int give_up(struct http_request *req)
+{
+    req->aborted = true;
+    conn_kick(req->conn);
+    return -ENOBUFS;
 }
 
 /* Small pieces are gathered: conn_run(), which was told, sends them at its next look. */
@@ -75,7 +101,7 @@ static ssize_t response_enqueue(struct http_request *req, const struct iovec *io
         total += iov[i].iov_len;
     size_t queued = buf_len(&c->out);
     if (queued && total > c->server->limits.write_max - MIN(queued, c->server->limits.write_max))
-        return -ENOBUFS;
+        return give_up(req);
     if (queued + total < WRITE_GATHER || !c->can_write) {
         for (int i = 0; i < n; i++)
             (void)buf_append(&c->out, iov[i].iov_base, iov[i].iov_len);
@@ -87,6 +113,8 @@ static ssize_t response_enqueue(struct http_request *req, const struct iovec *io
     conn_kick(c);
     if (c->gone)
         return -EPIPE;
+    if (!queue_count(c))
+        return give_up(req);
     queued = buf_len(&c->out);
     if (queued >= c->server->limits.write_high)
         req->was_high = true;
@@ -184,14 +212,6 @@ static bool may_respond(struct http_request *req)
 {
     struct conn *c = request_conn(req);
     return !req->responded && !req->aborted && !c->gone;
-}
-
-/* Headers beyond all measure: our own mistake, which must not become half a response. */
-static int give_up(struct http_request *req)
-{
-    req->aborted = true;
-    conn_kick(req->conn);
-    return -ENOBUFS;
 }
 
 int http_respond(struct http_request *req, int status, const struct http_header *headers, size_t n_headers,

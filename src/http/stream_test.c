@@ -86,6 +86,50 @@ static void test_queue_is_bounded(void **state)
     assert_null(t.held);
 }
 
+struct counted {
+    size_t now, most, room;
+};
+
+static bool counted_fits(void *ctx, size_t before, size_t now)
+{
+    struct counted *c = ctx;
+    assert_int_equal(before, c->now);
+    if (now > c->room)
+        return false;
+    c->now = now;
+    c->most = MAX(c->most, now);
+    return true;
+}
+
+/* What waits for a client that reads nothing is somebody's memory, who may have no more of it. */
+static void test_queues_are_counted(void **state)
+{
+    (void)state;
+    static char block[100 * 1024];
+    struct counted c = {.room = 1 << 20};
+    AUTO_BUF struct buf b = BUF_INIT(64 << 20);
+    int fd = test_connect(&t);
+    test_send(&t, fd, STR(GET("/hold")));
+    test_turn(&t);
+    http_count_queue(t.held, counted_fits, &c);
+    (void)http_response_begin(t.held, 200, NULL, 0, -1);
+    size_t written = 0;
+    for (; !http_response_full(t.held); written += sizeof(block))
+        assert_true(http_response_write(t.held, str_n(block, sizeof(block))) >= 0);
+    assert_in_range(c.now, 256 * 1024 - 16 * 1024, 512 * 1024);
+    receive_bytes(fd, &b, written);
+    test_turn(&t);
+    assert_int_equal(c.now, 0); /* taken */
+    ssize_t r = 0;
+    for (int i = 0; i < 1000 && r >= 0; i++)
+        r = http_response_write(t.held, str_n(block, sizeof(block)));
+    assert_int_equal(r, -ENOBUFS);
+    assert_in_range(c.most, 900 * 1024, 1 << 20);
+    test_turn(&t);
+    assert_null(t.held);
+    (void)close(fd);
+}
+
 static void test_upload(void **state)
 {
     (void)state;
@@ -599,6 +643,7 @@ int main(void)
         TEST(test_out_of_descriptors),
         TEST(test_back_pressure_down),
         TEST(test_queue_is_bounded),
+        TEST(test_queues_are_counted),
         TEST(test_upload),
         TEST(test_pause),
         TEST(test_abort),

@@ -151,6 +151,26 @@ int charge_memory(struct charge *charge, size_t bytes, struct err *err)
     return 0;
 }
 
+void charge_return(struct charge *charge, size_t bytes)
+{
+    struct quota_user *user = charge->core ? tenant_quota(charge->core, charge->tenant) : NULL;
+    bytes = MIN(bytes, charge->bytes); /* some of it may be from before there was a tenant */
+    charge->bytes -= bytes;
+    if (charge->core)
+        charge->core->charged_bytes -= bytes;
+    if (user)
+        user->bytes -= bytes;
+}
+
+bool charge_queue(void *charge, size_t before, size_t now)
+{
+    struct err ignored;
+    if (now > before)
+        return charge_memory(charge, now - before, &ignored) == 0;
+    charge_return(charge, before - now);
+    return true;
+}
+
 void charge_release(struct charge *charge)
 {
     struct quota_user *user = charge->core ? tenant_quota(charge->core, charge->tenant) : NULL;

@@ -53,6 +53,9 @@ void charge_take_over(struct charge *charge, struct core *core, uint64_t tenant,
 void charge_release(struct charge *charge);
 /* More for what is charged already: bytes of this worker's memory, of which each tenant has a share. */
 int charge_memory(struct charge *charge, size_t bytes, struct err *err) WARN_UNUSED;
+void charge_return(struct charge *charge, size_t bytes); /* of that memory */
+/* For http_count_queue(): of what waits for a client. */
+bool charge_queue(void *charge, size_t before, size_t now);
 
 /*
  * Of max for all, of which `all` are taken: may a tenant that has `own` have so many more? Up to as much as it leaves,

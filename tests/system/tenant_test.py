@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 from leaks import own_service
-from service import read, wait_until
+from service import opened, read, wait_until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a service of its own needs root")
 
@@ -271,6 +271,38 @@ def test_what_a_tenant_does_not_read_is_bounded(service):
     assert wait_until(lambda: ask(service, hoarder, "GET", "/v2/sandboxes")[0] == 200)
     for box in boxes:
         assert ask(service, hoarder, "DELETE", f"/sandboxes/{box}")[0] == 204
+    ran(service, "tenant", "rm", "hoarder", "reader")
+
+
+def test_what_a_tenant_s_streams_hold_is_bounded(service):
+    """Lists of four megabytes, which come whether or not their client reads."""
+    for name in ("hoarder", "reader"):
+        ran(service, "tenant", "create", name)
+    hoarder, reader = (ran(service, "key", "create", "--tenant", name, "--name", "k") for name in ("hoarder", "reader"))
+    box = ask(service, hoarder, "POST", "/v2/sandboxes", {"templateID": "base"})[1]["sandboxID"]
+    ran(service, "exec", box, "--", "sh", "-c", "mkdir /tmp/many; cd /tmp/many; seq -f %0100.0f 10000 | xargs touch")
+
+    def listed():
+        s = stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=20))
+        s.sendall(f"GET /cove/v1/sandboxes/{box}/entries?path=/tmp/many HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {hoarder}\r\n\r\n".encode())
+        return s
+
+    with contextlib.ExitStack() as stack:
+        for _ in range(100): # of bodies it has all that it may have, but for 15 MiB
+            if select.select([stack.enter_context(half_sent(service, hoarder, 15 << 20))], [], [], 0.2)[0]:
+                break
+        worker = service.child("cove-api")
+        others = len(opened(worker))
+        assert {listed().recv(12) for _ in range(16)} == {b"HTTP/1.1 200"}
+        assert wait_until(lambda: len(opened(worker)) <= others + 8)
+        assert ask(service, reader, "GET", "/v2/sandboxes") == (200, [])
+    with contextlib.ExitStack() as stack: # all of that was given back
+        s, last = listed(), b""
+        while not last.endswith(b"\r\n0\r\n\r\n"):
+            data = s.recv(1 << 20)
+            assert data, "cut"
+            last = (last + data)[-7:]
+    assert ask(service, hoarder, "DELETE", f"/sandboxes/{box}")[0] == 204
     ran(service, "tenant", "rm", "hoarder", "reader")
 
 

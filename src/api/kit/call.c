@@ -134,6 +134,7 @@ struct call *call_new(struct facade *f, struct http_request *req, const char *ac
     slice_init(&c->slice, call_on_slice);
     list_init(&c->node);
     http_on_close(req, on_close, c);
+    http_count_queue(req, charge_queue, &c->charge);
     return c;
 }
 

@@ -321,5 +321,6 @@ void port_relay(struct facade *f, const struct port_way *way, struct http_reques
         http_respond_error(req, 400, "the request can't be forwarded");
         return;
     }
+    http_count_queue(req, charge_queue, &r->charge);
     port_try_to_dial(r);
 }

@@ -118,7 +118,7 @@ def gets_all(receiver, service, state):
     def has_all():
         exported(service, "--syslog", receiver.address, "--state", str(state))
         return receiver.events() == feed(service)
-    assert wait_until(has_all), (receiver.events(), feed(service))
+    assert wait_until(has_all), [[e["cursor"] for e in events] for events in (receiver.events(), feed(service))]
     return receiver.events()
 
 

@@ -284,6 +284,11 @@ def has_template(state):
     return (state / "templates" / "base.conf").exists() and any((state / "pool" / "layers").glob("*/u"))
 
 
+def recipe_of(state):
+    found = re.search("^recipe = .*$", read(state / "templates" / "base.conf"), re.M)
+    return found and found[0]
+
+
 def is_of_today(state):
     return has_template(state) and (state / "templates" / "base.conf").stat().st_mtime > time.time() - 86400
 
@@ -316,7 +321,7 @@ def prepare_templates():
                 take_over(source, kept)
         subprocess.run([BUILD / "coved", "prepare"], env={**os.environ, "COVE_STATE": str(kept), "COVE_CONFIG": "/dev/null", "COVE_POOL": "copy"},
                        stdin=subprocess.DEVNULL, timeout=900, check=True)
-        if shared and is_of_today(kept) and read(cache / "templates/base.conf") != read(kept / "templates/base.conf"):
+        if shared and is_of_today(kept) and not (is_of_today(cache) and recipe_of(cache) == recipe_of(kept)):
             take_over(kept, cache)
         make_slim()
 

@@ -44,24 +44,18 @@ static void on_output(void *ctx, enum wire_channel wire_channel, struct str byte
 static void finished(struct build_process *p, int code, const struct err *err)
 {
     struct build_job *j = p->job;
-    p->follow = NULL;
     process_tell(p, 0);
     process_tell(p, 1);
     if (!job_is_over(j))
         p->done(j, code, err);
 }
 
-static void on_exited(void *ctx, const struct exec_exit *exit)
+static void process_on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
-    finished(ctx, exit->signaled ? 128 + (int)exit->code : (int)exit->code, NULL);
+    finished(ctx, err ? -1 : (int)exit->code + (exit->signaled ? 128 : 0), err);
 }
 
-static void process_on_error(void *ctx, const struct err *err)
-{
-    finished(ctx, -1, err);
-}
-
-static const struct exec_ops process_ops = {.on_output = on_output, .on_exit = on_exited, .on_error = process_on_error};
+static const struct exec_ops process_ops = {.on_output = on_output, .on_end = process_on_end};
 
 void process_run(struct build_process *p, struct build_job *j, const struct build_command *c)
 {

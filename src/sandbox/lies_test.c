@@ -275,23 +275,16 @@ static void on_output(void *ctx, enum wire_channel channel, struct str output)
     (void)output;
 }
 
-static void on_exit_(void *ctx, const struct exec_exit *exit)
+static void on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct client *c = ctx;
     (void)exit;
     c->ends++;
-    c->follow = NULL;
+    if (err)
+        c->code = err->code;
 }
 
-static void on_error(void *ctx, const struct err *err)
-{
-    struct client *c = ctx;
-    c->ends++;
-    c->code = err->code;
-    c->follow = NULL;
-}
-
-static const struct exec_ops ops = {NULL, on_output, on_exit_, on_error};
+static const struct exec_ops ops = {NULL, on_output, on_end};
 
 static void start(struct sandbox *sb, struct client *c, const char *cmd)
 {

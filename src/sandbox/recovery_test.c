@@ -37,23 +37,14 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
         exec_ack(c->follow, bytes.n);
 }
 
-static void on_exit_(void *ctx, const struct exec_exit *exit)
+static void on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct client *c = ctx;
-    (void)exit;
+    (void)exit, (void)err;
     c->ends++;
-    c->follow = NULL;
 }
 
-static void on_error(void *ctx, const struct err *err)
-{
-    struct client *c = ctx;
-    (void)err;
-    c->ends++;
-    c->follow = NULL;
-}
-
-static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error};
+static const struct exec_ops ops = {on_start, on_output, on_end};
 
 static void run(struct sandbox *sb, struct client *c, const char *cmd, const char *arg, uint64_t timeout_ms)
 {

@@ -151,41 +151,30 @@ static int service_dial(struct sandbox_service *s, uint16_t port, struct err *er
     return stream_open(s->nest->session, b, &ops, s, SERVICE_READY_MS, &s->dial, err);
 }
 
-static void service_tried(void *ctx, const struct exec_exit *exit)
+static void service_tried(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
-    struct sandbox_service *s = ctx;
-    s->ready = NULL;
-    if (exit->signaled || exit->code)
-        service_exits(s, "its ready command can't be tried");
+    if (err)
+        service_fails(ctx, err);
+    else if (exit->signaled || exit->code)
+        service_exits(ctx, "its ready command can't be tried");
     else
-        service_ready(s);
-}
-
-static void service_try_fails(void *ctx, const struct err *err)
-{
-    struct sandbox_service *s = ctx;
-    s->ready = NULL;
-    service_fails(s, err);
-}
-
-static void service_try_says(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
-{
-    struct sandbox_service *s = ctx;
-    exec_remember(s->said, sizeof(s->said), bytes);
-    exec_ack(s->ready, bytes.n);
+        service_ready(ctx);
 }
 
 static int service_try(struct sandbox_service *s, const char *ready, struct err *err)
 {
-    static const struct exec_ops ops = {
-        .on_output = service_try_says, .on_exit = service_tried, .on_error = service_try_fails};
+    static const struct exec_ops ops = {.on_end = service_tried};
     const struct str args[] = {
         STR("-c"),
         STR("set -- 0.05 0.1 0.2 0.5 1; until /bin/sh -c \"$0\"; do sleep $1 || sleep 1 || exit; "
             "[ $# = 1 ] || shift; done"),
         str_of(ready)};
-    const struct exec_spec spec = {
-        .cmd = STR("/bin/sh"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = SERVICE_READY_MS};
+    const struct exec_spec spec = {.cmd = STR("/bin/sh"),
+                                   .args = args,
+                                   .n_args = ARRAY_SIZE(args),
+                                   .timeout_ms = SERVICE_READY_MS,
+                                   .said = s->said,
+                                   .said_size = sizeof(s->said)};
     return exec_start(s->nest, &service_actor, &spec, &ops, s, &s->ready, err);
 }
 
@@ -213,41 +202,28 @@ static void service_runs(void *ctx, uint32_t pid UNUSED)
     service_look(ctx);
 }
 
-static void service_says(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
-{
-    struct sandbox_service *s = ctx;
-    exec_remember(s->said, sizeof(s->said), bytes);
-    exec_ack(s->run, bytes.n);
-}
-
-static void service_run_exits(void *ctx, const struct exec_exit *exit)
+static void service_run_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct sandbox_service *s = ctx;
     char what[64];
-    s->run = NULL;
+    if (err) {
+        service_ends(s, SERVICE_EXITED, err->msg);
+        return;
+    }
     s->code = exit->signaled ? -1 : (int)exit->code;
     (void)snprintf(what, sizeof(what), "its program ended with %s %u", exit->signaled ? "signal" : "status",
                    exit->code);
     service_exits(s, what);
 }
 
-static void service_run_fails(void *ctx, const struct err *err)
-{
-    struct sandbox_service *s = ctx;
-    s->run = NULL;
-    service_ends(s, SERVICE_EXITED, err->msg);
-}
-
 static void service_run(struct sandbox_service *s)
 {
-    static const struct exec_ops ops = {.on_start = service_runs,
-                                        .on_output = service_says,
-                                        .on_exit = service_run_exits,
-                                        .on_error = service_run_fails};
+    static const struct exec_ops ops = {.on_start = service_runs, .on_end = service_run_ends};
     const json_t *argv = json_object_get(s->spec, "argv");
     struct str args[SERVICE_ARGS_MAX];
     struct err err;
-    struct exec_spec spec = {.cmd = json_str(json_array_get(argv, 0)), .args = args};
+    struct exec_spec spec = {
+        .cmd = json_str(json_array_get(argv, 0)), .args = args, .said = s->said, .said_size = sizeof(s->said)};
     JSON_FOREACH_AT (i, arg, argv)
         if (i)
             args[spec.n_args++] = json_str(arg);

@@ -88,16 +88,17 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
         abort();
     exec_ack(follows[(unsigned *)ctx - ends], bytes.n);
 }
-static void on_exit_(void *ctx, const struct exec_exit *exit)
-{
-    (void)exit;
-    end(ctx);
-}
 static void on_error(void *ctx, const struct err *err)
 {
     if (err && !str_is_utf8(str_of(err->msg)))
         abort();
     end(ctx);
+}
+static void on_exec_end(void *ctx, const struct exec_exit *exit, const struct err *err)
+{
+    if (!exit == !err)
+        abort();
+    on_error(ctx, err);
 }
 static void on_done(void *ctx, const struct err *err)
 {
@@ -146,7 +147,7 @@ static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, cons
     file_watch_ack(calls[(unsigned *)ctx - ends], 1);
 }
 
-static const struct exec_ops exec_ops = {NULL, on_output, on_exit_, on_error};
+static const struct exec_ops exec_ops = {NULL, on_output, on_exec_end};
 static const struct file_read_ops read_ops = {on_open, on_data, on_error};
 static const struct file_write_ops write_ops = {on_ready, on_entry};
 static const struct file_watch_ops watch_ops = {NULL, on_event, on_error};

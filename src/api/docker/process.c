@@ -315,30 +315,24 @@ static void process_on_output(void *ctx, enum wire_channel channel, struct str b
     process_pump(p);
 }
 
-static void process_on_exit(void *ctx, const struct exec_exit *exit)
+static void process_on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct docker_process *p = ctx;
-    p->follow = NULL;
-    p->code = (int)exit->code + (exit->signaled ? 128 : 0);
-    process_end_streams(p);
-    p->over(p);
-}
-
-static void process_on_error(void *ctx, const struct err *err)
-{
-    struct docker_process *p = ctx;
-    p->follow = NULL;
-    p->code = p->pid ? 137 : strstr(err->msg, "permission denied") ? 126 : 127;
-    if (!p->pid)
+    bool is_over = exit || p->pid;
+    if (exit)
+        p->code = (int)exit->code + (exit->signaled ? 128 : 0);
+    else
+        p->code = is_over ? 137 : strstr(err->msg, "permission denied") ? 126 : 127;
+    if (!is_over)
         docker_stream_say(p, str_of(err->msg));
     process_end_streams(p);
-    if (p->pid)
+    if (is_over)
         p->over(p);
     else
         p->started(p, process_take_starter(p), err);
 }
 
-const struct exec_ops docker_process_ops = {process_on_start, process_on_output, process_on_exit, process_on_error};
+const struct exec_ops docker_process_ops = {process_on_start, process_on_output, process_on_end};
 
 void docker_process_init(struct docker_process *p, struct docker_box *box, size_t log_max)
 {

@@ -270,24 +270,21 @@ static void run_writes(void *ctx, enum wire_channel channel, struct str bytes)
 static void run_over(struct fusion_run *r, const char *status)
 {
     struct fusion_result *result = run_result(r);
-    r->follow = NULL;
     exec_call_cancel(TAKE_PTR(r->input));
     result->status = status;
     result->took = result->started ? clock_mono() - result->started : 0;
     call_step(r->call, fusion_run_step);
 }
 
-static void run_exits(void *ctx, const struct exec_exit *exit)
+static void run_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct fusion_run *r = ((struct call *)ctx)->state;
-    run_result(r)->has_code = true;
-    run_result(r)->code = exit->signaled ? -(int)exit->code : (int)exit->code;
-    run_over(r, "Finished");
-}
-
-static void run_breaks(void *ctx, const struct err *err)
-{
-    struct fusion_run *r = ((struct call *)ctx)->state;
+    if (!err) {
+        run_result(r)->has_code = true;
+        run_result(r)->code = exit->signaled ? -(int)exit->code : (int)exit->code;
+        run_over(r, "Finished");
+        return;
+    }
     if (err->code == ERR_DEADLINE_EXCEEDED) {
         run_over(r, "TimeLimitExceeded");
         return;
@@ -302,7 +299,7 @@ static void run_breaks(void *ctx, const struct err *err)
 static enum run_progress run_command(struct fusion_run *r, struct fusion_result *result, const char *command,
                                      uint64_t timeout_ms, struct err *err)
 {
-    static const struct exec_ops ops = {run_starts, run_writes, run_exits, run_breaks};
+    static const struct exec_ops ops = {run_starts, run_writes, run_ends};
     struct exec_spec spec = {.timeout_ms = MAX(timeout_ms, (uint64_t)1),
                              .stdin_open = result == &r->ran && r->stdin_text.n};
     struct str rest = str_of(command), words[24];

@@ -64,7 +64,6 @@ static uint64_t job_tenant(const struct list *node)
 static void job_ends(struct mcp_job *j)
 {
     struct mcp *m = j->m;
-    j->follow = NULL;
     sandbox_unref(TAKE_PTR(j->sb));
     list_append(&m->ended, &j->node);
     if (m->n_ended < MCP_JOBS_MAX)
@@ -95,24 +94,14 @@ static void job_starts(void *ctx, uint32_t pid)
         tool_result(c, json_pack("{s:s,s:b,s:i}", "exec", j->id, "running", 1, "pid", (int)pid), STR_NULL);
 }
 
-static void job_writes(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
+static void job_over(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct mcp_job *j = ctx;
-    exec_ack(j->follow, bytes.n); /* of the prelude alone */
-}
-
-static void job_exits(void *ctx, const struct exec_exit *exit)
-{
-    struct mcp_job *j = ctx;
-    j->exit = *exit;
-    job_ends(j);
-}
-
-static void job_fails(void *ctx, const struct err *err)
-{
-    struct mcp_job *j = ctx;
-    struct call *c = job_take_call(j);
-    (void)snprintf(j->error, sizeof(j->error), "%s", err->msg);
+    struct call *c = err ? job_take_call(j) : NULL;
+    if (exit)
+        j->exit = *exit;
+    else
+        (void)snprintf(j->error, sizeof(j->error), "%s", err->msg);
     if (c)
         call_fail_err(c, err);
     job_ends(j);
@@ -120,7 +109,7 @@ static void job_fails(void *ctx, const struct err *err)
 
 static void job_start(struct call *c, const struct exec_spec *spec, const char *id)
 {
-    static const struct exec_ops ops = {job_starts, job_writes, job_exits, job_fails};
+    static const struct exec_ops ops = {.on_start = job_starts, .on_end = job_over}; /* the prelude alone writes */
     struct mcp_job *j = mem_new(struct mcp_job);
     j->m = mcp_of(c);
     memcpy(j->id, id, JOB_ID_LEN);
@@ -129,7 +118,6 @@ static void job_start(struct call *c, const struct exec_spec *spec, const char *
     list_init(&j->node);
     (void)map_put(&j->m->jobs, str_of(j->id), j);
     if (!call_ok(c, exec_start(c->sandbox, &c->actor, spec, &ops, j, &j->follow, &c->err))) {
-        j->follow = NULL;
         exec_job_free(j);
         return;
     }
@@ -172,21 +160,12 @@ static void waited_writes(void *ctx, enum wire_channel channel, struct str bytes
     rpc_progress(c, w->bytes[0] + w->bytes[1], bytes);
 }
 
-static void waited_exits(void *ctx, const struct exec_exit *exit)
+static void waited_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct call *c = ctx;
     struct waited *w = mcp_call_of(c)->own;
-    w->follow = NULL;
-    w->done(c, w, exit);
-}
-
-static void waited_fails(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-    struct waited *w = mcp_call_of(c)->own;
-    w->follow = NULL;
-    if (err->code == ERR_DEADLINE_EXCEEDED)
-        w->done(c, w, NULL);
+    if (exit || err->code == ERR_DEADLINE_EXCEEDED)
+        w->done(c, w, exit);
     else
         call_fail_err(c, err);
 }
@@ -194,7 +173,7 @@ static void waited_fails(void *ctx, const struct err *err)
 void waited_start(struct call *c, const struct exec_spec *spec,
                   void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit))
 {
-    static const struct exec_ops ops = {waited_starts, waited_writes, waited_exits, waited_fails};
+    static const struct exec_ops ops = {waited_starts, waited_writes, waited_ends};
     struct waited *w = arena_alloc(http_arena(c->req), sizeof(*w));
     *w = (struct waited){.done = done, .started = clock_mono()};
     buf_init(&w->out[0], MCP_TEXT_MAX);

@@ -49,7 +49,6 @@ static void send_frame(struct exec *x, enum exec_stream_kind kind, struct str pa
 
 static void exec_finish(struct exec *x, enum exec_stream_kind kind, struct buf *payload)
 {
-    x->call->follow = NULL;
     x->is_over = true;
     send_frame(x, kind, buf_str(payload));
     (void)http_response_end(x->call->req);
@@ -85,21 +84,17 @@ static void process_output(void *ctx, enum wire_channel channel, struct str byte
     call_paced(x->call, n);
 }
 
-static void process_exit(void *ctx, const struct exec_exit *e)
-{
-    AUTO_BUF struct buf b = BUF_INIT(64);
-    buf_printf(&b, "{\"%s\":%u}", e->signaled ? "signal" : "code", e->code);
-    exec_finish(ctx, EXEC_STREAM_EXIT, &b);
-}
-
-static void process_error(void *ctx, const struct err *err)
+static void process_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
-    json_put_value(&b, json_pack("{s:s,s:o}", "code", err_code_name(err->code), "message", call_cstr(err->msg)));
-    exec_finish(ctx, EXEC_STREAM_ERROR, &b);
+    if (exit)
+        buf_printf(&b, "{\"%s\":%u}", exit->signaled ? "signal" : "code", exit->code);
+    else
+        json_put_value(&b, json_pack("{s:s,s:o}", "code", err_code_name(err->code), "message", call_cstr(err->msg)));
+    exec_finish(ctx, exit ? EXEC_STREAM_EXIT : EXEC_STREAM_ERROR, &b);
 }
 
-static const struct exec_ops ops = {process_start, process_output, process_exit, process_error};
+static const struct exec_ops ops = {process_start, process_output, process_end};
 
 /* ---- what the client sends ---- */
 
@@ -169,7 +164,7 @@ static int handle_frame(struct exec *x, const struct exec_stream_frame *f, struc
         return -EAGAIN;
     if (r < 0 && err.code == ERR_PERMISSION_DENIED) {
         exec_close(TAKE_PTR(x->call->follow));
-        process_error(x, &err);
+        process_end(x, NULL, &err);
     }
     return r < 0 ? 1 : 0;
 }

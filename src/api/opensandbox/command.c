@@ -85,7 +85,6 @@ static uint64_t command_tenant(const struct list *node)
 static void command_ends(struct osb_command *m)
 {
     struct opensandbox *o = m->o;
-    m->follow = NULL;
     m->ended = clock_real();
     timer_stop(&m->kill);
     if (m->is_kept)
@@ -270,9 +269,8 @@ static void command_finish(struct osb_command *m, const char *value, const char 
     command_ends(m);
 }
 
-static void command_exits(void *ctx, const struct exec_exit *exit)
+static void command_exits(struct osb_command *m, const struct exec_exit *exit)
 {
-    struct osb_command *m = ctx;
     char value[16], trace[48];
     m->exit_code = exit->signaled ? UINT32_MAX : exit->code;
     (void)snprintf(value, sizeof(value), "%d", (int)m->exit_code);
@@ -302,16 +300,14 @@ static bool command_starts_over(struct osb_command *m, const struct err *err)
         !command_has_bash(m->o, c->sandbox))
         return false;
     memcpy(command_place(m->o, c->sandbox), sandbox_info(c->sandbox)->id, ID_SANDBOX_LEN + 1);
-    m->follow = NULL;
     c->state = NULL;
     command_free(m);
     call_start(c);
     return true;
 }
 
-static void command_fails(void *ctx, const struct err *err)
+static void command_fails(struct osb_command *m, const struct err *err)
 {
-    struct osb_command *m = ctx;
     struct call *c = m->call;
     bool is_late = err->code == ERR_DEADLINE_EXCEEDED;
     if (command_starts_over(m, err))
@@ -329,7 +325,15 @@ static void command_fails(void *ctx, const struct err *err)
     command_ends(m);
 }
 
-static const struct exec_ops command_ops = {command_starts, command_writes, command_exits, command_fails};
+static void command_over(void *ctx, const struct exec_exit *exit, const struct err *err)
+{
+    if (err)
+        command_fails(ctx, err);
+    else
+        command_exits(ctx, exit);
+}
+
+static const struct exec_ops command_ops = {command_starts, command_writes, command_over};
 
 /* What is asked for already runs, or did: the call goes on with its events behind the one with this number. */
 static void command_resume(struct call *c, struct osb_command *m, uint64_t after)
@@ -429,7 +433,6 @@ void command_run(struct call *c, const struct exec_spec *spec, struct str conten
     const char *session = c->route->handler == isolated_run ? c->args[0].p : NULL;
     tagged.tag = str_of(session ? arena_printf(http_arena(c->req), "%s:%s", m->id, session) : m->id);
     if (!call_ok(c, exec_start(c->sandbox, &c->actor, &tagged, &command_ops, m, &m->follow, &c->err))) {
-        m->follow = NULL;
         command_free(m);
         return;
     }

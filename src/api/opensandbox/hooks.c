@@ -216,26 +216,16 @@ static void entry_note(const struct hooks_entry *e, const char *text)
         (void)!sandbox_set_label(e->sb, &actor, STR(OPENSANDBOX_RESERVED OPENSANDBOX_END), str_of(end), &ignored);
 }
 
-static void entry_writes(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
-{
-    exec_ack(((struct hooks_entry *)ctx)->follow, bytes.n);
-}
-
-static void entry_exits(void *ctx, const struct exec_exit *exit)
+static void entry_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct hooks_entry *e = ctx;
     char text[64];
-    e->follow = NULL;
-    (void)snprintf(text, sizeof(text), "%s %u", exit->signaled ? "signal" : "exit status", exit->code);
-    entry_note(e, e->has_pre && !exit->signaled && exit->code == FAILED_STATUS ? OPENSANDBOX_PRE_FAILED : text);
-    entry_free(e);
-}
-
-static void entry_fails(void *ctx, const struct err *err)
-{
-    struct hooks_entry *e = ctx;
-    e->follow = NULL;
-    entry_note(e, err->msg);
+    assert(exit || err);
+    if (exit)
+        (void)snprintf(text, sizeof(text), "%s %u", exit->signaled ? "signal" : "exit status", exit->code);
+    entry_note(e, err                                                            ? err->msg
+                  : e->has_pre && !exit->signaled && exit->code == FAILED_STATUS ? OPENSANDBOX_PRE_FAILED
+                                                                                 : text);
     entry_free(e);
 }
 
@@ -276,7 +266,7 @@ static char *hooks_periodic(struct arena *a, const struct osb_hook *h, const cha
 static void hooks_begin(struct opensandbox *o, struct arena *a, struct sandbox *sb, const struct actor *actor,
                         const char *tag, const char *script, const struct str *words, size_t n, bool is_entry)
 {
-    static const struct exec_ops ops = {.on_output = entry_writes, .on_exit = entry_exits, .on_error = entry_fails};
+    static const struct exec_ops ops = {.on_end = entry_ends};
     const struct str begin[] = {STR("/bin/sh"), STR("-c"), str_of(script), STR("sh")};
     size_t n_begin = script ? ARRAY_SIZE(begin) : 0;
     struct str *argv = arena_alloc(a, (n_begin + n + 1) * sizeof(*argv));
@@ -294,7 +284,6 @@ static void hooks_begin(struct opensandbox *o, struct arena *a, struct sandbox *
     e->has_pre = script;
     if (exec_start(sb, &own, &spec, &ops, e, &e->follow, &err) < 0) {
         AUTO_FREE char *why = mem_printf("%s: %s", tag + strlen(OPENSANDBOX_TAG), err.msg);
-        e->follow = NULL;
         entry_note(e, is_entry ? err.msg : why);
         entry_free(e);
     } else if (is_entry) {

@@ -212,27 +212,17 @@ static void pty_tell_exit(struct pty_client *l)
     pty_detach(l, CLOSE_NORMAL, "process exited");
 }
 
-static void pty_exits(void *ctx, const struct exec_exit *exit)
-{
-    struct pty *p = ctx;
-    struct pty_client *l = p->client;
-    p->follow = NULL;
-    p->pid = 0;
-    p->exit_code = exit->signaled ? -1 : (int)exit->code;
-    if (l)
-        pty_tell_exit(l);
-}
-
-static void pty_fails(void *ctx, const struct err *err)
+static void pty_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct pty *p = ctx;
     struct pty_client *l = p->client;
     bool is_late = p->pid != 0;
-    p->follow = NULL;
     p->pid = 0;
-    p->exit_code = -1;
-    p->has_failed |= !is_late;
-    if (!l)
+    p->exit_code = err || exit->signaled ? -1 : (int)exit->code;
+    p->has_failed |= err && !is_late;
+    if (l && !err)
+        pty_tell_exit(l);
+    if (!l || !err)
         return;
     pty_say_error(l,
                   is_late                      ? "RUNTIME_ERROR"
@@ -242,14 +232,14 @@ static void pty_fails(void *ctx, const struct err *err)
     pty_detach(l, CLOSE_NORMAL, "no process");
 }
 
-static const struct exec_ops pty_ops = {pty_starts, pty_writes, pty_exits, pty_fails};
+static const struct exec_ops pty_ops = {pty_starts, pty_writes, pty_ends};
 
 /* Who says any id makes no terminal. */
-static void pty_old_fails(void *ctx, const struct err *err)
+static void pty_old_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct pty *p = ctx;
-    bool is_none = !p->pid;
-    pty_fails(p, err);
+    bool is_none = err && !p->pid;
+    pty_ends(p, exit, err);
     if (is_none)
         pty_free(p);
 }
@@ -281,7 +271,7 @@ static int pty_reattach(struct pty *p, struct call *c, struct err *err)
 {
     const struct exec_select which = {.by_tag = true,
                                       .tag = str_of(arena_printf(http_arena(c->req), PTY_TAG "%s", p->id))};
-    static const struct exec_ops ops = {pty_starts, pty_writes, pty_exits, pty_old_fails};
+    static const struct exec_ops ops = {pty_starts, pty_writes, pty_old_ends};
     p->was_launched = true;
     return exec_attach(p->sb, &c->actor, &which, 0, &ops, p, &p->follow, err);
 }

@@ -27,25 +27,20 @@ static void script_output(void *ctx, enum wire_channel channel UNUSED, struct st
     exec_ack(c->follow, bytes.n);
 }
 
-static void script_exit(void *ctx, const struct exec_exit *exit)
+static void script_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct call *c = ctx;
     struct script *s = c->state;
-    c->follow = NULL;
-    s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
-}
-
-static void script_error(void *ctx, const struct err *err)
-{
-    struct call *c = ctx;
-    c->follow = NULL;
-    call_fail_err(c, err);
+    if (err)
+        call_fail_err(c, err);
+    else
+        s->done(c, exit->signaled ? UINT32_MAX : exit->code, str_trim(buf_str(&s->output)));
 }
 
 void script_run(struct call *c, const char *script, const struct str *args, size_t n_args,
                 void (*done)(struct call *c, uint32_t code, struct str output))
 {
-    static const struct exec_ops ops = {.on_output = script_output, .on_exit = script_exit, .on_error = script_error};
+    static const struct exec_ops ops = {.on_output = script_output, .on_end = script_end};
     struct script *s = arena_alloc(http_arena(c->req), sizeof(*s));
     struct str *argv = arena_alloc(http_arena(c->req), (n_args + 3) * sizeof(*argv));
     struct exec_spec spec = {

@@ -89,12 +89,15 @@ static void post_mortem_done(void *ctx, const struct sandbox_sample *sample, con
     mem_free(pm);
 }
 
-static void runner_exited(void *ctx, const struct exec_exit *exit)
+static void runner_ended(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct code_context *x = ctx;
     struct sandbox *sb = x->code->sb;
     struct err why;
-    x->follow = NULL;
+    if (err) {
+        context_over(x, err);
+        return;
+    }
     if (exit->signaled && exit->code == SIGKILL && !x->restarts && !x->removed && !list_empty(&x->cells)) {
         struct code_post_mortem *pm = mem_new(struct code_post_mortem);
         *pm = (struct code_post_mortem){.sb = sandbox_ref(sb)};
@@ -107,13 +110,6 @@ static void runner_exited(void *ctx, const struct exec_exit *exit)
     (void)err_set(&why, ERR_UNAVAILABLE, "the runner ended with %s %u%s%s", exit->signaled ? "signal" : "status",
                   exit->code, x->said[0] ? ": " : "", x->said);
     context_over(x, &why);
-}
-
-static void runner_failed(void *ctx, const struct err *err)
-{
-    struct code_context *x = ctx;
-    x->follow = NULL;
-    context_over(x, err);
 }
 
 static void runner_started(void *ctx, uint32_t pid)
@@ -219,9 +215,11 @@ static int context_hold(struct code_context *x, struct err *err)
 static int context_join(struct code_context *x, struct str bytes)
 {
     AUTO_BUF struct buf end = BUF_INIT(16);
+    const struct code_cell *nothing = LIST_FIRST(struct code_cell, &x->cells, node); /* there until then */
+    assert(nothing);
     wire_put_u32(&end, 8);
     wire_put_u8(&end, CODE_FRAME_END);
-    wire_put_u64(&end, LIST_FIRST(struct code_cell, &x->cells, node)->number);
+    wire_put_u64(&end, nothing->number);
     if (buf_append_str(&x->rest, bytes) < 0)
         return -ENOMEM;
     const char *begin = buf_data(&x->rest), *at = memmem(begin, buf_len(&x->rest), buf_data(&end), buf_len(&end));
@@ -259,7 +257,7 @@ static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes
     }
 }
 
-static const struct exec_ops runner_ops = {runner_started, runner_writes, runner_exited, runner_failed};
+static const struct exec_ops runner_ops = {runner_started, runner_writes, runner_ended};
 
 int context_start(struct code_context *x, const struct actor *actor, bool waits, struct err *err)
 {
@@ -298,7 +296,7 @@ void code_adopt(struct code *code)
         }
         x->pid = p->pid;
         x->is_ready = x->is_cut = true;
-        x->follow = process_follow(p, &runner_ops, x);
+        process_follow(p, &runner_ops, x, &x->follow);
         cell_probe(x);
     }
 }

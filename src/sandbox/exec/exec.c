@@ -11,7 +11,7 @@
  *  3. Any later client has an ATTACH stream of its own, so each is as slow as it likes and none repeats another's
  *     bytes: it begins with what nobody has got, or with now while somebody else follows, or when the output went to a
  *     client to its end.
- *  4. A follow ends with exactly one on_exit or on_error, or with exec_close(). The process does not notice.
+ *  4. A follow ends with on_end, or with exec_close(). The process does not notice.
  *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when
  *     REPLY is late.
  *  6. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most
@@ -28,6 +28,9 @@ struct follow {
     struct sandbox *sb; /* a reference */
     const struct exec_ops *ops;
     void *ctx;
+    struct follow **at; /* where its owner has it */
+    char *said;         /* as in struct exec_spec */
+    size_t said_size;
     struct process *process; /* whose stream it shares; NULL: it has its own */
     struct stream *stream;   /* its own */
     struct list node;        /* in a process's follows */
@@ -46,10 +49,10 @@ enum { EXEC_PACE_MS = 10 };
 
 /* ---- follows ---- */
 
-static struct follow *follow_new(struct sandbox *sb, const struct exec_ops *ops, void *ctx)
+static struct follow *follow_new(struct sandbox *sb, const struct exec_ops *ops, void *ctx, struct follow **at)
 {
     struct follow *f = mem_new(struct follow);
-    *f = (struct follow){.sb = sandbox_ref(sb), .ops = ops, .ctx = ctx};
+    *f = (struct follow){.sb = sandbox_ref(sb), .ops = ops, .ctx = ctx, .at = at};
     list_init(&f->node);
     return f;
 }
@@ -64,20 +67,13 @@ static void follow_free(struct follow *f)
     mem_free(f);
 }
 
-static void follow_exit(struct follow *f, const struct exec_exit *exit)
+static void follow_end(struct follow *f, const struct exec_exit *exit, const struct err *err)
 {
     const struct exec_ops *ops = f->ops;
     void *ctx = f->ctx;
+    *f->at = NULL;
     follow_free(f);
-    ops->on_exit(ctx, exit);
-}
-
-static void follow_error(struct follow *f, const struct err *err)
-{
-    const struct exec_ops *ops = f->ops;
-    void *ctx = f->ctx;
-    follow_free(f);
-    ops->on_error(ctx, err);
+    ops->on_end(ctx, err ? NULL : exit, err);
 }
 
 static struct stream *follow_stream(struct follow *f)
@@ -92,6 +88,18 @@ void exec_ack(struct follow *f, size_t bytes)
     f->owed -= (uint32_t)bytes;
     if (st && bytes)
         stream_grant(st, bytes, true);
+}
+
+static void follow_output(struct follow *f, enum wire_channel channel, struct str bytes)
+{
+    f->owed += (uint32_t)bytes.n;
+    if (f->ops->on_output) {
+        f->ops->on_output(f->ctx, channel, bytes);
+        return;
+    }
+    if (f->said)
+        exec_remember(f->said, f->said_size, bytes);
+    exec_ack(f, bytes.n);
 }
 
 static void on_pace(struct loop_alarm *alarm)
@@ -180,12 +188,10 @@ static void process_on_data(void *user, uint8_t flags, struct str bytes)
         return;
     }
     exec_log_output(&p->log, flags, bytes);
-    if (p->client) {
-        p->client->owed += (uint32_t)bytes.n;
-        p->client->ops->on_output(p->client->ctx, flags, bytes);
-    } else {
+    if (p->client)
+        follow_output(p->client, flags, bytes);
+    else
         give_back(p, bytes.n);
-    }
 }
 
 static void process_on_end(void *user, struct str tail, const struct err *err)
@@ -209,10 +215,8 @@ static void process_on_end(void *user, struct str tail, const struct err *err)
     if (!p->sb->core->closing)
         exec_log_exit(&p->log, &exit, clock_mono() - p->started, p->expired, grade, err);
     process_ended(p, err == NULL);
-    if (f && err)
-        follow_error(f, err);
-    else if (f)
-        follow_exit(f, &exit);
+    if (f)
+        follow_end(f, &exit, err);
 }
 
 static const struct stream_ops process_ops = EXEC_STREAM(process_on_reply, process_on_data, process_on_end);
@@ -229,7 +233,7 @@ void process_on_deadline(struct process *p)
     struct follow *f = p->client;
     if (p->stream && f->owed)
         give_back(p, f->owed);
-    follow_error(f, &err);
+    follow_end(f, NULL, &err);
 }
 
 /* ---- starting ---- */
@@ -255,12 +259,11 @@ int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_
         process_free(p);
         return -1;
     }
-    struct follow *f = follow_new(sb, ops, ctx);
-    f->process = p;
-    p->client = f;
+    process_follow(p, ops, ctx, ret_follow);
+    p->client->said = spec->said;
+    p->client->said_size = spec->said_size;
     if (spec->timeout_ms)
         process_arm(p, clock_add_ms(clock_mono(), spec->timeout_ms));
-    *ret_follow = f;
     return 0;
 }
 
@@ -297,12 +300,11 @@ int process_take_over(struct process *p, bool head_done, struct err *err)
     return stream_open(p->sb->session, request, &taken_ops, p, SESSION_UNARY_MS, &p->stream, err);
 }
 
-struct follow *process_follow(struct process *p, const struct exec_ops *ops, void *ctx)
+void process_follow(struct process *p, const struct exec_ops *ops, void *ctx, struct follow **ret_follow)
 {
-    struct follow *f = follow_new(p->sb, ops, ctx);
+    struct follow *f = follow_new(p->sb, ops, ctx, ret_follow);
     f->process = p;
-    p->client = f;
-    return f;
+    *ret_follow = p->client = f;
 }
 
 /* ---- attaching ---- */
@@ -332,9 +334,8 @@ static void follow_on_data(void *user, uint8_t flags, struct str bytes)
         stream_violation(f->stream, "output on no channel");
         return;
     }
-    f->owed += (uint32_t)bytes.n;
     f->next += bytes.n;
-    f->ops->on_output(f->ctx, flags, bytes);
+    follow_output(f, flags, bytes);
 }
 
 static void follow_on_end(void *user, struct str tail, const struct err *err)
@@ -353,10 +354,7 @@ static void follow_on_end(void *user, struct str tail, const struct err *err)
         if (p)
             p->delivered = true;
     }
-    if (err)
-        follow_error(f, err);
-    else
-        follow_exit(f, &exit);
+    follow_end(f, &exit, err);
 }
 
 static const struct stream_ops follow_ops = EXEC_STREAM(follow_on_reply, follow_on_data, follow_on_end);
@@ -367,7 +365,7 @@ static void on_follow_alarm(struct loop_alarm *alarm)
     struct err err;
     deadline_error(&err);
     stream_close(f->stream);
-    follow_error(f, &err);
+    follow_end(f, NULL, &err);
 }
 
 int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint64_t timeout_ms,
@@ -382,7 +380,7 @@ int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec
         return -1;
     const struct process *p = process_find(sb, which);
     bool seen = p && (p->client || !list_empty(&p->follows) || p->delivered);
-    struct follow *f = follow_new(sb, ops, ctx);
+    struct follow *f = follow_new(sb, ops, ctx, ret_follow);
     struct buf *request = session_request(sb->session, WIRE_ATTACH);
     put_attach(request, which, seen ? WIRE_FROM_NOW : WIRE_FROM_UNSEEN, 0);
     if (stream_open(sb->session, request, &follow_ops, f, SESSION_UNARY_MS, &f->stream, err) < 0) {
@@ -461,7 +459,7 @@ void exec_let_go(struct sandbox *sb, const struct err *why)
             continue;
         stream_close(TAKE_PTR(p->stream));
         if (f)
-            follow_error(f, why);
+            follow_end(f, NULL, why);
         process_free(p);
     }
 }

@@ -28,6 +28,8 @@ struct exec_spec {
     uint16_t cols, rows;
     /* 0: none. Then SIGKILL to its group and on_end with ERR_DEADLINE_EXCEEDED. Counts while its sandbox runs */
     uint64_t timeout_ms;
+    char *said; /* of this size: gets what nobody reads, as exec_remember() has it; NULL: it is dropped */
+    size_t said_size;
 };
 
 struct exec_exit {
@@ -38,11 +40,11 @@ struct exec_exit {
 
 struct exec_ops {
     void (*on_start)(void *ctx, uint32_t pid);
+    /* NULL: nobody reads it. */
     void (*on_output)(void *ctx, enum wire_channel channel, struct str bytes);
-    /* Exactly one of these ends the follow (also when the sandbox ends: ERR_UNAVAILABLE); it is freed afterwards, don't
-     * touch it. */
-    void (*on_exit)(void *ctx, const struct exec_exit *exit);
-    void (*on_error)(void *ctx, const struct err *err);
+    /* Ends the follow, which *ret_follow has forgotten by then. exit NULL: err says why (ERR_UNAVAILABLE: the sandbox
+     * has ended). */
+    void (*on_end)(void *ctx, const struct exec_exit *exit, const struct err *err);
 };
 
 /* Which process. by_tag: tag, else pid. */
@@ -52,7 +54,8 @@ struct exec_select {
     struct str tag;
 };
 
-/* -1: refused at once (sandbox not running, guard, limits). Otherwise the ops will be called. */
+/* -1: refused at once (sandbox not running, guard, limits). Otherwise the ops will be called, and ret_follow, which
+ * stays where it is, is NULL again at the end. */
 int exec_start(struct sandbox *sb, const struct actor *actor, const struct exec_spec *spec, const struct exec_ops *ops,
                void *ctx, struct follow **ret_follow, struct err *err) WARN_UNUSED;
 

@@ -40,23 +40,20 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
         exec_ack(c->follow, bytes.n);
 }
 
-static void on_exit_(void *ctx, const struct exec_exit *exit)
+static void on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct client *c = ctx;
-    c->exits++;
-    c->exit = *exit;
-    c->follow = NULL;
+    assert_null(c->follow);
+    assert_true(!exit == !!err);
+    c->exits += exit != NULL;
+    c->errors += err != NULL;
+    if (exit)
+        c->exit = *exit;
+    else
+        c->err = *err;
 }
 
-static void on_error(void *ctx, const struct err *err)
-{
-    struct client *c = ctx;
-    c->errors++;
-    c->err = *err;
-    c->follow = NULL;
-}
-
-static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error};
+static const struct exec_ops ops = {on_start, on_output, on_end};
 
 static void run(struct sandbox *sb, struct client *c, const char *cmd, const char *arg, const struct exec_spec *more)
 {

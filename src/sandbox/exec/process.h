@@ -41,7 +41,7 @@ void process_ended(struct process *p, bool remember); /* its stream is gone; p m
 int process_take_over(struct process *p, bool head_done, struct err *err) WARN_UNUSED;
 
 /* The client of one that was taken over and has none: output comes as to exec_start()'s. */
-struct follow *process_follow(struct process *p, const struct exec_ops *ops, void *ctx);
+void process_follow(struct process *p, const struct exec_ops *ops, void *ctx, struct follow **ret_follow);
 
 /* One record of PROCESSES. Borrowed from the reader's bytes; lists are walked again with process_strings() and
  * process_pairs(). */

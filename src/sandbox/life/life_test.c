@@ -190,19 +190,14 @@ struct last_words {
 
 static const struct exec_spec sleeper = {.cmd = STR("sleep")};
 
-static void on_exec_error(void *ctx, const struct err *err);
-static void on_no_output(void *ctx, enum wire_channel channel, struct str bytes)
-{
-    (void)ctx;
-    (void)channel;
-    (void)bytes;
-}
+static void on_exec_end(void *ctx, const struct exec_exit *exit, const struct err *err);
 
-static const struct exec_ops exec_ops = {.on_output = on_no_output, .on_error = on_exec_error};
+static const struct exec_ops exec_ops = {.on_end = on_exec_end};
 
-static void on_exec_error(void *ctx, const struct err *err)
+static void on_exec_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct last_words *l = ctx;
+    assert_null(exit);
     struct follow *follow;
     struct err local;
     assert_int_equal(err->code, ERR_UNAVAILABLE);

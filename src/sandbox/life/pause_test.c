@@ -34,21 +34,16 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
     exec_ack(c->follow, bytes.n);
 }
 
-static void on_exit_(void *ctx, const struct exec_exit *exit)
+static void on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct client *c = ctx;
-    (void)exit;
-    c->exits++;
+    c->exits += exit != NULL;
+    c->errors += err != NULL;
+    if (err)
+        c->err = *err;
 }
 
-static void on_error(void *ctx, const struct err *err)
-{
-    struct client *c = ctx;
-    c->errors++;
-    c->err = *err;
-}
-
-static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error};
+static const struct exec_ops ops = {on_start, on_output, on_end};
 
 static void run(struct world *w, struct sandbox *sb, struct client *c, const char *cmd, uint64_t timeout_ms)
 {

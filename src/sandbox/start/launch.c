@@ -57,7 +57,12 @@ static int launch_run(struct launch *l, const char *command, uint64_t timeout_ms
     struct str args[] = {
         STR("-c"), STR("if [ -x /bin/bash ]; then exec /bin/bash -l -c \"$1\"; else exec /bin/sh -l -c \"$1\"; fi"),
         STR("sh"), str_of(command)};
-    struct exec_spec spec = {.cmd = STR("/bin/sh"), .args = args, .n_args = ARRAY_SIZE(args), .timeout_ms = timeout_ms};
+    struct exec_spec spec = {.cmd = STR("/bin/sh"),
+                             .args = args,
+                             .n_args = ARRAY_SIZE(args),
+                             .timeout_ms = timeout_ms,
+                             .said = l->said,
+                             .said_size = sizeof(l->said)};
     return exec_start(l->sb, &launch_actor, &spec, ops, l, ret_follow, err);
 }
 
@@ -92,36 +97,17 @@ static void not_ready(struct launch *l)
         loop_alarm_set(l->sb->core->loop, &l->again, clock_mono() + wait * USEC_PER_MS, on_again);
 }
 
-static void on_try_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
+static void launch_on_tried(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
-    struct launch *l = ctx;
-    exec_remember(l->said, sizeof(l->said), bytes);
-    exec_ack(l->try, bytes.n);
-}
-
-static void on_try_exit(void *ctx, const struct exec_exit *exit)
-{
-    struct launch *l = ctx;
-    l->try = NULL;
-    if (exit->code == 0 && !exit->signaled)
-        launch_finish(l, NULL);
+    if (err ? err->code == ERR_DEADLINE_EXCEEDED : exit->code || exit->signaled)
+        not_ready(ctx);
     else
-        not_ready(l);
-}
-
-static void on_try_error(void *ctx, const struct err *err)
-{
-    struct launch *l = ctx;
-    l->try = NULL;
-    if (err->code == ERR_DEADLINE_EXCEEDED)
-        not_ready(l);
-    else
-        launch_finish(l, err);
+        launch_finish(ctx, err);
 }
 
 static void try_ready(struct launch *l)
 {
-    static const struct exec_ops ops = {.on_output = on_try_output, .on_exit = on_try_exit, .on_error = on_try_error};
+    static const struct exec_ops ops = {.on_end = launch_on_tried};
     usec_t now = clock_mono();
     uint64_t left_ms = l->until > now ? (l->until - now) / USEC_PER_MS : 0;
     struct err err;
@@ -139,34 +125,17 @@ static void launch_on_start(void *ctx, uint32_t pid UNUSED)
     loop_alarm_set(l->sb->core->loop, &l->again, clock_mono(), on_again);
 }
 
-static void on_start_output(void *ctx, enum wire_channel channel UNUSED, struct str bytes)
+static void launch_on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
-    struct launch *l = ctx;
-    exec_remember(l->said, sizeof(l->said), bytes);
-    exec_ack(l->start, bytes.n);
-}
-
-static void on_start_exit(void *ctx, const struct exec_exit *exit)
-{
-    struct launch *l = ctx;
-    l->start = NULL;
-    if (exit->code || exit->signaled)
-        fails(l, "the template's start command failed");
-}
-
-static void on_start_error(void *ctx, const struct err *err)
-{
-    struct launch *l = ctx;
-    l->start = NULL;
-    launch_finish(l, err);
+    if (err)
+        launch_finish(ctx, err);
+    else if (exit->code || exit->signaled)
+        fails(ctx, "the template's start command failed");
 }
 
 void launch_begin(struct sandbox *sb)
 {
-    static const struct exec_ops ops = {.on_start = launch_on_start,
-                                        .on_output = on_start_output,
-                                        .on_exit = on_start_exit,
-                                        .on_error = on_start_error};
+    static const struct exec_ops ops = {.on_start = launch_on_start, .on_end = launch_on_end};
     struct launch *l = mem_new(struct launch);
     struct err err;
     l->sb = sb;

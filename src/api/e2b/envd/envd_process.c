@@ -37,10 +37,8 @@ static void on_output(void *ctx, enum wire_channel channel, struct str bytes)
     call_paced(c, bytes.n);
 }
 
-static void on_exited(void *ctx, const struct exec_exit *exit)
+static void envd_process_exits(struct call *c, const struct exec_exit *exit)
 {
-    struct call *c = ctx;
-    c->follow = NULL;
     if (c->answered)
         return;
     output_exit(&e2b_of(c)->scratch, exit);
@@ -50,14 +48,15 @@ static void on_exited(void *ctx, const struct exec_exit *exit)
 
 static bool start_in_shell(struct call *c);
 
-static void envd_process_on_error(void *ctx, const struct err *err)
+static void envd_process_on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct call *c = ctx;
     struct envd_follower *f = c->state;
-    c->follow = NULL;
-    if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
+    if (exit)
+        envd_process_exits(c, exit);
+    else if (err->code == ERR_FAILED_PRECONDITION && f->may_try_shell && !c->answered && start_in_shell(c))
         return;
-    if (err->code == ERR_FAILED_PRECONDITION)
+    else if (err->code == ERR_FAILED_PRECONDITION)
         rpc_fail(c, ERR_INVALID_ARGUMENT, "%s", err->msg);
     else if (err->code == ERR_DEADLINE_EXCEEDED)
         rpc_fail(c, err->code, "context deadline exceeded");
@@ -65,7 +64,7 @@ static void envd_process_on_error(void *ctx, const struct err *err)
         call_fail_err(c, err);
 }
 
-static const struct exec_ops envd_process_ops = {envd_process_on_start, on_output, on_exited, envd_process_on_error};
+static const struct exec_ops envd_process_ops = {envd_process_on_start, on_output, envd_process_on_end};
 
 static struct envd_follower *follower_new(struct call *c)
 {

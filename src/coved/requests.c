@@ -79,11 +79,9 @@ void requests_adopt_worker(struct requests *r)
     worker_send(r->worker, &head, sizeof(head), -1);
 }
 
-void request_malformed(struct requests *r, const struct sup_head *head)
+int request_malformed(const union sup_message *m, struct err *err)
 {
-    struct err err;
-    (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed request of type %u", head->type);
-    request_done(r, SUP_DONE, head->tag, -1, &err);
+    return err_set(err, ERR_INVALID_ARGUMENT, "malformed request of type %u", m->head.type);
 }
 
 void requests_created(void *ctx, uint64_t asked, int session_fd, const struct err *err)
@@ -119,52 +117,47 @@ bool requests_see(void *ctx)
     return r->worker && worker_backlog(r->worker) < SEEN_BACKLOG;
 }
 
-static void requests_create(struct requests *r, const union sup_message *message, int fd UNUSED)
+static int requests_create(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_create *m = &message->create;
-    struct err err;
     if (!request_is_id(m->id) || m->kept > 1 || m->memory > 1 || m->once > 1 ||
         (m->kept ? m->layer[0] != 0 : !request_is_layer(m->layer)) ||
-        !is_template_id(m->template_id, sizeof(m->template_id)) || !request_is_text(m->tier, sizeof(m->tier))) {
-        (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed create request");
-        request_done(r, SUP_CREATED, m->head.tag, -1, &err);
-    } else if (request_check_limits(m->memory_bytes, m->pids, &err) < 0 || reserve_check(&r->reserve, &err) < 0) {
-        request_done(r, SUP_CREATED, m->head.tag, -1, &err);
-    } else {
-        boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids, r->is_again);
-    }
+        !is_template_id(m->template_id, sizeof(m->template_id)) || !request_is_text(m->tier, sizeof(m->tier)))
+        return err_set(err, ERR_INVALID_ARGUMENT, "malformed create request");
+    if (request_check_limits(m->memory_bytes, m->pids, err) < 0 || reserve_check(&r->reserve, err) < 0)
+        return -1;
+    boxes_create(r->boxes, request_asked(r, &m->head), m, r->default_pids, r->is_again);
+    return 1;
 }
 
-static void requests_kill(struct requests *r, const union sup_message *message, int fd UNUSED)
+static int request_check_id(const struct sup_id *m, struct err *err)
 {
-    const struct sup_id *m = &message->id;
-    struct err err;
-    int failed =
-        request_is_id(m->id) ? boxes_kill(r->boxes, m->id, &err) : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
-    request_done(r, SUP_DONE, m->head.tag, -1, failed < 0 ? &err : NULL);
+    return request_is_id(m->id) ? 0 : err_set(err, ERR_INVALID_ARGUMENT, "malformed id");
 }
 
-static void requests_attach(struct requests *r, const union sup_message *message, int none UNUSED)
+static int requests_kill(struct requests *r, const union sup_message *m, struct err *err)
 {
-    const struct sup_id *m = &message->id;
-    struct err err;
+    return request_check_id(&m->id, err) < 0 ? -1 : boxes_kill(r->boxes, m->id.id, err);
+}
+
+static int requests_attach(struct requests *r, const union sup_message *m, struct err *err)
+{
     AUTO_CLOSE int fd = -1;
-    int failed = request_is_id(m->id) ? boxes_attach(r->boxes, m->id, &fd, &err)
-                                      : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
-    request_done(r, SUP_ATTACHED, m->head.tag, fd, failed < 0 ? &err : NULL);
+    if (request_check_id(&m->id, err) < 0 || boxes_attach(r->boxes, m->id.id, &fd, err) < 0)
+        return -1;
+    request_done(r, SUP_ATTACHED, m->head.tag, fd, NULL);
+    return 1;
 }
 
-static void requests_usage(struct requests *r, const union sup_message *message, int fd UNUSED)
+static int requests_usage(struct requests *r, const union sup_message *m, struct err *err)
 {
-    const struct sup_id *m = &message->id;
-    struct err err;
     struct sup_used used;
     memset(&used, 0, sizeof(used));
     used.head = (struct sup_head){SUP_USED, m->head.tag};
-    int failed = request_is_id(m->id) ? boxes_usage(r->boxes, m->id, &used, &err)
-                                      : err_set(&err, ERR_INVALID_ARGUMENT, "malformed id");
-    used.code = failed < 0 ? (int32_t)err.code : 0;
+    if (request_check_id(&m->id, err) < 0 || boxes_usage(r->boxes, m->id.id, &used, err) < 0)
+        used.code = (int32_t)err->code;
     worker_send(r->worker, &used, sizeof(used), -1);
+    return 1;
 }
 
 struct requests_listing {
@@ -184,20 +177,21 @@ static void requests_list_one(void *ctx, const char *id, usec_t started, enum su
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-static void requests_list(struct requests *r, const union sup_message *message, int fd UNUSED)
+static int requests_list(struct requests *r, const union sup_message *m, struct err *err UNUSED)
 {
-    struct requests_listing listing = {r, message->head.tag};
+    struct requests_listing listing = {r, m->head.tag};
     boxes_each(r->boxes, requests_list_one, &listing);
-    request_done(r, SUP_DONE, message->head.tag, -1, NULL);
+    return 0;
 }
 
 static const struct {
     request_fn *fn;
-    bool takes_fd; /* else it is closed before */
+    bool takes_fd;     /* else it is closed before */
+    enum sup_type how; /* it is answered; 0: SUP_DONE */
 } request_handlers[] = {
-    [SUP_CREATE] = {.fn = requests_create},
+    [SUP_CREATE] = {.fn = requests_create, .how = SUP_CREATED},
     [SUP_KILL] = {.fn = requests_kill},
-    [SUP_ATTACH] = {.fn = requests_attach},
+    [SUP_ATTACH] = {.fn = requests_attach, .how = SUP_ATTACHED},
     [SUP_USAGE] = {.fn = requests_usage},
     [SUP_LIST] = {.fn = requests_list},
     [SUP_PAUSE] = {.fn = requests_pause},
@@ -214,9 +208,9 @@ static const struct {
     [SUP_VOLUME_MOUNT] = {.fn = requests_volume_mount},
     [SUP_OWNER] = {.fn = requests_owner},
     [SUP_POOL] = {.fn = requests_pool},
-    [SUP_IMAGE] = {requests_image, true},
-    [SUP_DIFF] = {requests_compare, true},
-    [SUP_NEST] = {requests_nest, true},
+    [SUP_IMAGE] = {.fn = requests_image, .takes_fd = true},
+    [SUP_DIFF] = {.fn = requests_compare, .takes_fd = true},
+    [SUP_NEST] = {.fn = requests_nest, .takes_fd = true},
 };
 
 /* What is ours to say, or not known, is dropped. */
@@ -224,10 +218,13 @@ static void request_handle(struct requests *r, const union sup_message *m, int f
 {
     uint32_t type = m->head.type;
     bool is_known = type < ARRAY_SIZE(request_handlers) && request_handlers[type].fn;
-    if (!is_known || !request_handlers[type].takes_fd)
-        fd = foreign_close(fd);
-    if (is_known)
-        request_handlers[type].fn(r, m, fd);
+    struct err err;
+    r->fd = is_known && request_handlers[type].takes_fd ? fd : foreign_close(fd);
+    int done = is_known ? request_handlers[type].fn(r, m, &err) : 1;
+    r->fd = foreign_close(r->fd);
+    if (done <= 0)
+        request_done(r, request_handlers[type].how ? request_handlers[type].how : SUP_DONE, m->head.tag, -1,
+                     done < 0 ? &err : NULL);
 }
 
 void requests_handle(struct requests *r, const union sup_message *message, int fd)

@@ -24,6 +24,7 @@ struct requests {
     uint32_t generation;
     uint32_t awaits; /* the tag of the SUP_AGAIN before which nothing is looked at; 0: none */
     bool is_again;   /* what is being handled was perhaps asked before, of a coved that died */
+    int fd;          /* that came with it, of those that take one; foreign; -1: none */
 };
 
 void requests_new_worker(struct requests *r);

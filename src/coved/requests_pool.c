@@ -2,7 +2,6 @@
 #include "base/fault.h"
 #include "base/path.h"
 #include "coved/diff/compare.h"
-#include "coved/foreign.h"
 #include "coved/requests_internal.h"
 #include "kernel/pool/pool.h"
 
@@ -14,28 +13,19 @@ struct pool_listing {
     uint32_t tag;
 };
 
-static void requests_pool_answer(struct requests *r, const struct sup_head *head, int failed, const struct err *err)
-{
-    request_done(r, SUP_DONE, head->tag, -1, failed < 0 ? err : NULL);
-}
-
 /* What is asked for again and was done before is done. */
 static int unless_done(const struct requests *r, int failed, enum err_code done, const struct err *err)
 {
     return failed < 0 && r->is_again && err->code == done ? 0 : failed;
 }
 
-void requests_warm(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_warm(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_warm *m = &message->warm;
-    struct err err;
-    if (!request_is_layer(m->layer) || !request_is_text(m->tier, sizeof(m->tier))) {
-        request_malformed(r, &m->head);
-        return;
-    }
-    int failed = request_check_limits(m->memory_bytes, m->pids, &err);
-    failed = failed ? failed : boxes_want(r->boxes, m, r->default_pids, &err);
-    requests_pool_answer(r, &m->head, failed, &err);
+    if (!request_is_layer(m->layer) || !request_is_text(m->tier, sizeof(m->tier)))
+        return request_malformed(message, err);
+    int failed = request_check_limits(m->memory_bytes, m->pids, err);
+    return failed ? failed : boxes_want(r->boxes, m, r->default_pids, err);
 }
 
 static void tell_layer(void *ctx, const struct sup_layer *layer)
@@ -46,22 +36,17 @@ static void tell_layer(void *ctx, const struct sup_layer *layer)
     worker_send(l->r->worker, &m, sizeof(m), -1);
 }
 
-void requests_layers(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_layers(struct requests *r, const union sup_message *message, struct err *err)
 {
-    struct err err;
     struct pool_listing listing = {r, message->head.tag};
-    requests_pool_answer(r, &message->head, layers_each(r->layers, tell_layer, &listing, &err), &err);
+    return layers_each(r->layers, tell_layer, &listing, err);
 }
 
-void requests_layer_drop(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_layer_drop(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_layer_id *m = &message->layer_id;
-    struct err err;
-    if (!request_is_layer(m->layer))
-        request_malformed(r, &m->head);
-    else
-        requests_pool_answer(r, &m->head, unless_done(r, layers_drop(r->layers, m->layer, &err), ERR_NOT_FOUND, &err),
-                             &err);
+    return request_is_layer(m->layer) ? unless_done(r, layers_drop(r->layers, m->layer, err), ERR_NOT_FOUND, err)
+                                      : request_malformed(message, err);
 }
 
 /* "vol-" and 20 of [a-z0-9] */
@@ -90,32 +75,29 @@ static void tell_volume(void *ctx, const char *volume)
     requests_pool_tell(l->r, l->tag, volume, 0, 0);
 }
 
-void requests_volumes(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_volumes(struct requests *r, const union sup_message *message, struct err *err)
 {
-    struct err err;
     struct pool_listing listing = {r, message->head.tag};
     int failed = pool_volume_each(r->host->pool, tell_volume, &listing);
-    requests_pool_answer(r, &message->head, failed < 0 ? err_errno(&err, failed, "list the volumes") : 0, &err);
+    return failed < 0 ? err_errno(err, failed, "list the volumes") : 0;
 }
 
 /* Each costs calls to the kernel, and everybody waits meanwhile: that is why they are few. */
-void requests_volume_usage(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_volume_usage(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_volumes *m = &message->volumes;
     bool is_good = m->n > 0 && m->n <= SUP_VOLUMES_MAX;
     for (size_t i = 0; is_good && i < m->n; i++)
         is_good = is_volume(m->volumes[i]);
-    if (!is_good) {
-        request_malformed(r, &m->head);
-        return;
-    }
+    if (!is_good)
+        return request_malformed(message, err);
     for (size_t i = 0; i < m->n; i++) {
         uint64_t used = 0, limit = 0;
         int failed = pool_volume_usage(r->host->pool, m->volumes[i], &used, &limit);
         if (failed != -ENOENT) /* another error: nothing is known of it, but that it is there */
             requests_pool_tell(r, m->head.tag, m->volumes[i], used, limit);
     }
-    requests_pool_answer(r, &m->head, 0, NULL);
+    return 0;
 }
 
 static int volume_make(struct requests *r, const struct sup_volume_id *m, struct err *err)
@@ -137,16 +119,13 @@ static int volume_drop(struct requests *r, const struct sup_volume_id *m, struct
     return failed < 0 ? err_errno(err, failed, "drop volume %s", m->volume) : 0;
 }
 
-void requests_volume(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_volume(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_volume_id *m = &message->volume_id;
-    struct err err;
     if (!is_volume(m->volume))
-        request_malformed(r, &m->head);
-    else if (m->head.type == SUP_VOLUME_MAKE)
-        requests_pool_answer(r, &m->head, unless_done(r, volume_make(r, m, &err), ERR_ALREADY_EXISTS, &err), &err);
-    else
-        requests_pool_answer(r, &m->head, unless_done(r, volume_drop(r, m, &err), ERR_NOT_FOUND, &err), &err);
+        return request_malformed(message, err);
+    return m->head.type == SUP_VOLUME_MAKE ? unless_done(r, volume_make(r, m, err), ERR_ALREADY_EXISTS, err)
+                                           : unless_done(r, volume_drop(r, m, err), ERR_NOT_FOUND, err);
 }
 
 /* The figures tell what was asked for to be in force. */
@@ -176,29 +155,27 @@ static int owner_take(struct requests *r, const struct sup_owner *m, struct err 
     return failed < 0 ? err_errno(err, failed, "count the disk space of %s", m->what[0] ? m->what : "an owner") : 0;
 }
 
-void requests_owner(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_owner(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_owner *m = &message->owner;
-    struct err err;
     if (!m->owner || m->owner >> POOL_OWNER_BITS || !request_is_text(m->what, sizeof(m->what)) ||
         (m->what[0] && (m->limit_bytes || (!is_volume(m->what) && !id_is_sandbox(str_of(m->what))))))
-        request_malformed(r, &m->head);
-    else
-        requests_pool_answer(r, &m->head, owner_take(r, m, &err), &err);
+        return request_malformed(message, err);
+    return owner_take(r, m, err);
 }
 
-void requests_volume_mount(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_volume_mount(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_volume_mount *m = &message->volume_mount;
     bool is_host = !m->volume[0] && request_is_text(m->source, sizeof(m->source)) && m->source[0] == '/';
     if (!request_is_id(m->id) || (!is_host && !is_volume(m->volume)) || !memchr(m->source, 0, sizeof(m->source)) ||
         !request_is_text(m->path, sizeof(m->path)) || m->read_only > 1)
-        request_malformed(r, &m->head);
-    else
-        boxes_mount(r->boxes, request_asked(r, &m->head), m);
+        return request_malformed(message, err);
+    boxes_mount(r->boxes, request_asked(r, &m->head), m);
+    return 1;
 }
 
-void requests_pool(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_pool(struct requests *r, const union sup_message *message, struct err *err UNUSED)
 {
     static const uint32_t kinds[] = {
         [POOL_COPY] = SUP_POOL_COPY, [POOL_REFLINK] = SUP_POOL_REFLINK, [POOL_BTRFS] = SUP_POOL_BTRFS};
@@ -213,21 +190,18 @@ void requests_pool(struct requests *r, const union sup_message *message, int fd 
     m.total_bytes = space.total;
     m.free_bytes = space.free;
     worker_send(r->worker, &m, sizeof(m), -1);
+    return 1;
 }
 
-void requests_image(struct requests *r, const union sup_message *message, int fd)
+int requests_image(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_layer_id *m = &message->layer_id;
-    struct err err;
-    if (!request_is_layer(m->layer) || fd < 0) {
-        (void)foreign_close(fd);
-        request_malformed(r, &m->head);
-    } else if (reserve_check(&r->reserve, &err) < 0) {
-        (void)foreign_close(fd);
-        requests_pool_answer(r, &m->head, -1, &err);
-    } else if (image_start(r->images, m->layer, m->owner, fd, request_asked(r, &m->head), &err) < 0) {
-        requests_pool_answer(r, &m->head, -1, &err);
-    }
+    if (!request_is_layer(m->layer) || r->fd < 0)
+        return request_malformed(message, err);
+    return reserve_check(&r->reserve, err) < 0 ||
+                   image_start(r->images, m->layer, m->owner, TAKE_FD(r->fd), request_asked(r, &m->head), err) < 0
+               ? -1
+               : 1;
 }
 
 static bool is_comparable(const char name[static SUP_DIGEST_MAX])
@@ -235,17 +209,15 @@ static bool is_comparable(const char name[static SUP_DIGEST_MAX])
     return request_is_text(name, SUP_DIGEST_MAX) && (pool_is_layer(name) || id_is_sandbox(str_of(name)));
 }
 
-void requests_compare(struct requests *r, const union sup_message *message, int fd)
+int requests_compare(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_diff *m = &message->diff;
-    struct err err;
-    if (fd < 0 || (m->a[0] && !is_comparable(m->a)) || !is_comparable(m->b)) {
-        (void)foreign_close(fd);
-        request_malformed(r, &m->head);
-    } else if (compare_start(r->compares, r->boxes, r->host, m, fd, request_asked(r, &m->head), requests_done, r,
-                             &err) < 0) {
-        requests_pool_answer(r, &m->head, -1, &err);
-    }
+    if (r->fd < 0 || (m->a[0] && !is_comparable(m->a)) || !is_comparable(m->b))
+        return request_malformed(message, err);
+    return compare_start(r->compares, r->boxes, r->host, m, TAKE_FD(r->fd), request_asked(r, &m->head), requests_done,
+                         r, err) < 0
+               ? -1
+               : 1;
 }
 
 /* Absolute and clean. */
@@ -270,18 +242,16 @@ static bool is_service(const struct sup_nest *m)
            str_is_of(str_of(m->name), "a-z0-9-");
 }
 
-void requests_nest(struct requests *r, const union sup_message *message, int fd)
+int requests_nest(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_nest *m = &message->nest;
-    bool is_good = request_is_id(m->id) && is_stream(fd) && m->mode < SUP_NEST_MODES && m->own_tmp <= 1 &&
+    bool is_good = request_is_id(m->id) && is_stream(r->fd) && m->mode < SUP_NEST_MODES && m->own_tmp <= 1 &&
                    m->own_network <= 1 && m->n_binds <= SUP_NEST_BINDS_MAX &&
                    (*m->root ? is_service(m) && !m->n_binds : is_nest_path(m->workspace));
     for (size_t i = 0; is_good && i < m->n_binds; i++)
         is_good = is_nest_path(m->binds[i].source) && is_nest_path(m->binds[i].path) && m->binds[i].read_only <= 1;
-    if (is_good) {
-        boxes_nest(r->boxes, request_asked(r, &m->head), m, fd);
-        return;
-    }
-    (void)foreign_close(fd);
-    request_malformed(r, &m->head);
+    if (!is_good)
+        return request_malformed(message, err);
+    boxes_nest(r->boxes, request_asked(r, &m->head), m, TAKE_FD(r->fd));
+    return 1;
 }

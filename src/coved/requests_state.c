@@ -8,6 +8,7 @@ void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const
     uint32_t tag;
     if (!request_is_awaited(r, asked, &tag))
         return;
+    assert(err || made);
     memset(&m, 0, sizeof(m));
     m.head = (struct sup_head){SUP_STORED, tag};
     if (err) {
@@ -23,51 +24,49 @@ void requests_stored(void *ctx, uint64_t asked, const struct stored *made, const
 }
 
 /* Files that can't be put away are lost with the processes: where the disk is short, they go on. */
-void requests_pause(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_pause(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_pause *m = &message->pause;
-    struct err err;
     if (!request_is_id(m->id) || m->kind > SUP_PAUSE_BACK)
-        request_malformed(r, &m->head);
-    else if (m->kind != SUP_PAUSE_MEMORY && reserve_check(&r->reserve, &err) < 0)
-        request_done(r, SUP_DONE, m->head.tag, -1, &err);
-    else
-        boxes_pause(r->boxes, request_asked(r, &m->head), m->id, (enum sup_pause_kind)m->kind, r->is_again);
+        return request_malformed(message, err);
+    if (m->kind != SUP_PAUSE_MEMORY && reserve_check(&r->reserve, err) < 0)
+        return -1;
+    boxes_pause(r->boxes, request_asked(r, &m->head), m->id, (enum sup_pause_kind)m->kind, r->is_again);
+    return 1;
 }
 
-void requests_resume(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_resume(struct requests *r, const union sup_message *m, struct err *err)
 {
-    const struct sup_id *m = &message->id;
-    if (!request_is_id(m->id))
-        request_malformed(r, &m->head);
-    else
-        boxes_resume(r->boxes, request_asked(r, &m->head), m->id);
+    if (!request_is_id(m->id.id))
+        return request_malformed(m, err);
+    boxes_resume(r->boxes, request_asked(r, &m->head), m->id.id);
+    return 1;
 }
 
-void requests_snapshot(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_snapshot(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_snapshot *m = &message->snapshot;
-    struct err err;
     uint64_t asked = request_asked(r, &m->head);
+    int failed;
     if (!request_is_id(m->id) || !request_is_layer(m->layer) || strncmp(m->layer, "layer-", 6) != 0 ||
         (m->unlike[0] && !request_is_layer(m->unlike)) || m->memory >= SUP_MEMORY_KINDS)
-        (void)err_set(&err, ERR_INVALID_ARGUMENT, "malformed snapshot request");
-    else if (reserve_check(&r->reserve, &err) == 0)
-        err.code = ERR_OK;
-    if (err.code == ERR_OK)
-        boxes_snapshot(r->boxes, asked, m, r->is_again);
+        failed = err_set(err, ERR_INVALID_ARGUMENT, "malformed snapshot request");
     else
-        requests_stored(r, asked, NULL, &err);
+        failed = reserve_check(&r->reserve, err);
+    if (failed < 0)
+        requests_stored(r, asked, NULL, err);
+    else
+        boxes_snapshot(r->boxes, asked, m, r->is_again);
+    return 1;
 }
 
-void requests_rewind(struct requests *r, const union sup_message *message, int fd UNUSED)
+int requests_rewind(struct requests *r, const union sup_message *message, struct err *err)
 {
     const struct sup_snapshot *m = &message->snapshot;
-    struct err err;
     if (!request_is_id(m->id) || !request_is_layer(m->layer))
-        request_malformed(r, &m->head);
-    else if (reserve_check(&r->reserve, &err) < 0)
-        request_done(r, SUP_DONE, m->head.tag, -1, &err);
-    else
-        boxes_rewind(r->boxes, request_asked(r, &m->head), m->id, m->layer);
+        return request_malformed(message, err);
+    if (reserve_check(&r->reserve, err) < 0)
+        return -1;
+    boxes_rewind(r->boxes, request_asked(r, &m->head), m->id, m->layer);
+    return 1;
 }

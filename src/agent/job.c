@@ -132,11 +132,6 @@ void job_submit(struct job_stream *js)
         list_append(&a->waiting_jobs, &js->waiting);
 }
 
-void job_stream_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
-{
-    stream_ready(s);
-}
-
 /* The first message in j->in: 1; 0: it is not complete yet; -1: it is too long to be one. */
 static int next_message(const struct agent_job *j, uint8_t *ret_kind, struct str *ret_payload)
 {

@@ -34,7 +34,6 @@ struct job_stream { /* begins the stream's object of a verb that uses jobs */
 
 /* For the verb: js->run and the flags are set. Starts it or lets it wait. */
 void job_submit(struct job_stream *js);
-void job_stream_credit(struct agent_stream *s, uint32_t bytes, bool delivered);
 bool job_stream_produce(struct agent_stream *s);
 void job_stream_fini(struct agent_stream *s);
 

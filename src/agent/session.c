@@ -241,6 +241,8 @@ static bool add_credit(struct agent_stream *st, uint32_t bytes, bool delivered)
     st->credit += bytes;
     if (st->verb->credit)
         st->verb->credit(st, bytes, delivered);
+    else if (st->verb->produce)
+        stream_ready(st);
     return true;
 }
 

@@ -14,7 +14,8 @@ struct verb {
     void (*data)(struct agent_stream *s,
                  struct str bytes);      /* NULL: DATA is a violation. May end the stream, as may eof(). */
     void (*eof)(struct agent_stream *s); /* no more data() */
-    void (*credit)(struct agent_stream *s, uint32_t bytes, bool delivered); /* s->credit has grown already */
+    /* s->credit has grown already. NULL: what it produces goes on. */
+    void (*credit)(struct agent_stream *s, uint32_t bytes, bool delivered);
     bool (*produce)(
         struct agent_stream *s); /* at most one frame; true: there is more. False when it ended the stream. */
     void (*fini)(struct agent_stream *s);

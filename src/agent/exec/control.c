@@ -46,11 +46,6 @@ static void processes_open(struct agent_stream *s, struct wire_reader *r)
     stream_ready(s);
 }
 
-static void processes_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
-{
-    stream_ready(s);
-}
-
 static bool processes_produce(struct agent_stream *s)
 {
     struct control_listing *l = container_of(s, struct control_listing, stream);
@@ -141,7 +136,6 @@ static void resize_open(struct agent_stream *s, struct wire_reader *r)
 const struct verb verb_processes = {
     .size = sizeof(struct control_listing),
     .open = processes_open,
-    .credit = processes_credit,
     .produce = processes_produce,
     .fini = processes_fini,
 };

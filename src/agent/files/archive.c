@@ -138,10 +138,7 @@ static int archive_run(struct job_stream *js, struct buf *out, struct failure *f
     ssize_t n;
     while ((n = read(STDIN_FILENO, rest, sizeof(rest))) > 0 || (n < 0 && errno == EINTR))
         ;
-    struct agent_names names;
-    names_init(&names, js->stream.session->agent);
-    int r = entry_put(out, &names, a->request.path);
-    names_fini(&names);
+    int r = file_entry_put(out, js->stream.session->agent, a->request.path);
     return r < 0 ? failure_errno(f, ERR_INTERNAL, -r, "error getting file info: lstat %s", a->request.path) : 0;
 }
 
@@ -173,7 +170,6 @@ static void pack_open(struct agent_stream *s, struct wire_reader *r)
     struct archive *a = container_of(s, struct archive, js.stream);
     AUTO_BUF struct buf entry = BUF_INIT(ENTRY_MAX);
     struct stat st;
-    struct agent_names names;
     a->io.fd = -1;
     if (!archive_begin(a, r))
         return;
@@ -181,9 +177,7 @@ static void pack_open(struct agent_stream *s, struct wire_reader *r)
         stream_failf(s, ERR_NOT_FOUND, "path '%s' is not a directory", a->request.path);
         return;
     }
-    names_init(&names, s->session->agent);
-    int got = entry_put(&entry, &names, a->request.path);
-    names_fini(&names);
+    int got = file_entry_put(&entry, s->session->agent, a->request.path);
     if (got < 0) {
         stream_failf(s, ERR_NOT_FOUND, "file not found: lstat %s: %s", a->request.path, errno_text(-got));
         return;
@@ -286,14 +280,12 @@ static void archive_fini(struct agent_stream *s)
 const struct verb verb_pack = {
     .size = sizeof(struct archive),
     .open = pack_open,
-    .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = archive_fini,
 };
 const struct verb verb_pack_named = {
     .size = sizeof(struct archive),
     .open = pack_named_open,
-    .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = archive_fini,
 };
@@ -302,7 +294,6 @@ const struct verb verb_unpack = {
     .open = unpack_open,
     .data = unpack_data,
     .eof = unpack_eof,
-    .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = archive_fini,
 };

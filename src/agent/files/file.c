@@ -31,12 +31,19 @@ void file_refuse(struct agent_stream *s, const struct failure *f)
         stream_fail(s, f);
 }
 
-void file_end_with_entry(struct agent_stream *s, const char *path)
+int file_entry_put(struct buf *b, const struct agent *a, const char *path)
 {
     struct agent_names names;
+    names_init(&names, a);
+    int r = entry_put(b, &names, path);
+    names_fini(&names);
+    return r;
+}
+
+void file_end_with_entry(struct agent_stream *s, const char *path)
+{
     AUTO_BUF struct buf entry = BUF_INIT(ENTRY_MAX);
-    names_init(&names, s->session->agent);
-    int r = entry_put(&entry, &names, path);
+    int r = file_entry_put(&entry, s->session->agent, path);
     if (r == -ENOENT) {
         stream_failf(s, ERR_NOT_FOUND, "file not found: lstat %s: %s", path, errno_text(-r));
     } else if (r < 0) {
@@ -45,7 +52,6 @@ void file_end_with_entry(struct agent_stream *s, const char *path)
         (void)buf_append_str(stream_tail(s), buf_str(&entry));
         stream_tail_commit(s);
     }
-    names_fini(&names);
 }
 
 static bool file_is_directory(const char *path)

@@ -29,6 +29,9 @@ static inline UNUSED void file_request_fini_auto_(struct file_request *q)
 /* Refuses with *f, or as malformed. */
 void file_refuse(struct agent_stream *s, const struct failure *f);
 
+/* entry_put() of one alone. */
+int file_entry_put(struct buf *b, const struct agent *a, const char *path) WARN_UNUSED;
+
 /* Ends with the entry of path as the tail, or with "<what>: lstat P: ..." when it can't be had. */
 void file_end_with_entry(struct agent_stream *s, const char *path);
 

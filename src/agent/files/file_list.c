@@ -209,7 +209,6 @@ static void list_fini(struct agent_stream *s)
 const struct verb verb_list = {
     .size = sizeof(struct file_list_listing),
     .open = list_open,
-    .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = list_fini,
 };

@@ -32,7 +32,6 @@ static int run_move(struct job_stream *js, struct buf *out, struct failure *f)
     char copy[PATH_TEXT_MAX], unique[17];
     struct str dir = path_dir(str_of(c->destination));
     struct failure ignored;
-    struct agent_names names;
     id_token(unique, sizeof(unique) - 1);
     int n = snprintf(copy, sizeof(copy), "%.*s/.moving-%s", STR_ARG(dir), unique);
     if (n < 0 || (size_t)n >= sizeof(copy))
@@ -46,9 +45,7 @@ static int run_move(struct job_stream *js, struct buf *out, struct failure *f)
     }
     if (tree_remove(c->source, f) < 0)
         return -1;
-    names_init(&names, js->stream.session->agent);
-    int r = entry_put(out, &names, c->destination);
-    names_fini(&names);
+    int r = file_entry_put(out, js->stream.session->agent, c->destination);
     return r < 0 ? failure_errno(f, ERR_INTERNAL, -r, "error getting file info: lstat %s", c->destination) : 0;
 }
 
@@ -124,14 +121,12 @@ static void change_fini(struct agent_stream *s)
 const struct verb verb_move = {
     .size = sizeof(struct file_move_change),
     .open = move_open,
-    .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = change_fini,
 };
 const struct verb verb_remove = {
     .size = sizeof(struct file_move_change),
     .open = remove_open,
-    .credit = job_stream_credit,
     .produce = job_stream_produce,
     .fini = change_fini,
 };

@@ -44,7 +44,6 @@ static int file_read_start(struct file_read_reading *rd, struct file_request *q,
                            struct buf *entry, struct failure *f)
 {
     struct stat st;
-    struct agent_names names;
     AUTO_CLOSE int fd = file_read_open(q->path, &st, f);
     if (fd < 0)
         return -1;
@@ -55,9 +54,7 @@ static int file_read_start(struct file_read_reading *rd, struct file_request *q,
         return failure_errno(f, ERR_INTERNAL, offset > INT64_MAX ? EINVAL : errno, "error reading file '%s': seek %s",
                              q->path, q->path);
     rd->at = rd->asked = offset;
-    names_init(&names, rd->stream.session->agent);
-    int r = entry_put(entry, &names, q->path);
-    names_fini(&names);
+    int r = file_entry_put(entry, rd->stream.session->agent, q->path);
     if (r < 0)
         return failure_errno(f, ERR_NOT_FOUND, -r, "file not found: lstat %s", q->path);
     rd->fd = TAKE_FD(fd) + 1;
@@ -122,11 +119,6 @@ static bool read_produce(struct agent_stream *s)
     return true;
 }
 
-static void read_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
-{
-    stream_ready(s);
-}
-
 static void read_fini(struct agent_stream *s)
 {
     struct file_read_reading *rd = container_of(s, struct file_read_reading, stream);
@@ -137,7 +129,6 @@ static void read_fini(struct agent_stream *s)
 const struct verb verb_read = {
     .size = sizeof(struct file_read_reading),
     .open = read_open,
-    .credit = read_credit,
     .produce = read_produce,
     .fini = read_fini,
 };

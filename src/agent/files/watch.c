@@ -322,11 +322,6 @@ static void watch_open(struct agent_stream *s, struct wire_reader *r)
     (void)scan(w);
 }
 
-static void watch_credit(struct agent_stream *s, uint32_t bytes UNUSED, bool delivered UNUSED)
-{
-    stream_ready(s);
-}
-
 static bool wants_entry(const struct watch_watch *w, uint8_t kind)
 {
     return w->flags & WIRE_WATCH_ENTRY &&
@@ -393,7 +388,6 @@ static void watch_fini(struct agent_stream *s)
 const struct verb verb_watch = {
     .size = sizeof(struct watch_watch),
     .open = watch_open,
-    .credit = watch_credit,
     .produce = watch_produce,
     .fini = watch_fini,
 };

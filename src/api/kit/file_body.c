@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/kit/file_body.h"
-#include "api/kit/upload_queue.h"
 
 /* What the sandbox has not taken yet: a piece of the body, and what was left of the one before. */
 enum { FILE_BODY_IN_MAX = 256 * 1024 };
@@ -131,10 +130,8 @@ static void in_feed(struct call *c)
         buf_consume(&c->in, n);
         f->is_ready = n > 0;
     }
-    if (c->in_ended && f->is_ready && !buf_len(&c->in) && !f->eof_sent) {
-        f->eof_sent = true;
+    if (c->in_ended && f->is_ready && !buf_len(&c->in))
         file_write_eof(c->file);
-    }
     call_await_body(c, !f->is_ready || buf_len(&c->in));
 }
 
@@ -145,18 +142,7 @@ static void in_ready(void *ctx)
     in_feed(f->call);
 }
 
-static void in_end(void *ctx, const struct file_entry *entry, const struct err *err)
-{
-    struct file_body *f = ctx;
-    struct err early;
-    if (!err && !f->eof_sent) {
-        (void)err_set(&early, ERR_INTERNAL, FILES_ENDED_EARLY);
-        err = &early;
-    }
-    body_done(f, entry, err);
-}
-
-const struct file_write_ops file_body_in = {in_ready, in_end};
+const struct file_write_ops file_body_in = {in_ready, bytes_end};
 
 /* A client that leaves in the middle ends the call, and with it the file, which never hears of an end then. */
 void file_body_receive(struct file_body *f, int r)

@@ -22,7 +22,7 @@ struct file_body {
     struct str bytes;                                                  /* bytes: what is to be written; borrowed */
     uint64_t size;                                                     /* text: of the whole file, when it was opened */
     size_t given;
-    bool is_ready, eof_sent;
+    bool is_ready;
 };
 
 extern const struct file_read_ops file_body_text; /* into f->b */

@@ -24,7 +24,7 @@ struct upload_queue {
     struct list files;       /* the first is being written */
     struct file_call *write; /* of the first; NULL before it began */
     bool ready;              /* the core takes bytes */
-    bool eof_sent, failed;
+    bool failed;
 };
 
 static void upload_free(struct queued_upload *u)
@@ -86,10 +86,8 @@ static void upload_queue_push(struct upload_queue *q)
 {
     struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
     buf_consume(&first->waiting, upload_queue_give(q, buf_str(&first->waiting)));
-    if (first->complete && buf_len(&first->waiting) == 0 && q->ready && !q->eof_sent) {
-        q->eof_sent = true;
+    if (first->complete && buf_len(&first->waiting) == 0 && q->ready)
         file_write_eof(q->write);
-    }
 }
 
 static void upload_queue_fail(struct upload_queue *q, const struct err *err)
@@ -114,12 +112,7 @@ static void upload_queue_on_end(void *ctx, const struct file_entry *entry, const
 {
     struct upload_queue *q = ctx;
     struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
-    struct err local;
     q->write = NULL;
-    if (!err && !q->eof_sent) { /* whoever says so inside lies */
-        (void)err_set(&local, ERR_INTERNAL, FILES_ENDED_EARLY);
-        err = &local;
-    }
     if (err) {
         upload_queue_fail(q, err);
         return;
@@ -140,7 +133,7 @@ static void upload_queue_write(struct call *c)
 {
     struct upload_queue *q = c->uploads;
     const struct queued_upload *first = LIST_FIRST(struct queued_upload, &q->files, node);
-    q->ready = q->eof_sent = false;
+    q->ready = false;
     if (file_write(c->sandbox, &c->actor, q->user, str_n(first->path, first->path_n), q->metadata, q->n_metadata, &ops,
                    q, &q->write, &c->err) == 0)
         return;
@@ -159,7 +152,7 @@ void upload_queue_begin(struct upload_queue *q, struct str path)
     buf_init(&u->waiting, WAITING_MAX);
     list_append(&q->files, &u->node);
     if (first) {
-        q->ready = q->eof_sent = false;
+        q->ready = false;
         call_step(q->call, upload_queue_write);
     }
 }

@@ -12,9 +12,6 @@
 #include "api/kit/call.h"
 #include "sandbox/files/files.h"
 
-/* A write that succeeds before it was told the end of the file. */
-#define FILES_ENDED_EARLY "the sandbox ended the file before all of it was there"
-
 /* A file that fails is answered, and the queue does nothing more. */
 struct upload_queue_ops {
     void (*on_written)(struct call *c, const struct file_entry *entry); /* one file is complete. May be NULL */

@@ -73,7 +73,7 @@ int file_write(struct sandbox *sb, const struct actor *actor, struct str user, s
                const struct pair *metadata, size_t n_metadata, const struct file_write_ops *ops, void *ctx,
                struct file_call **ret_call, struct err *err) WARN_UNUSED;
 size_t file_write_data(struct file_call *call, struct str bytes);
-void file_write_eof(struct file_call *call);
+void file_write_eof(struct file_call *call); /* once more is fine. Before it, no write ends well */
 
 /*
  * A directory as a tar stream, read and written as the bytes of a file are: file_read_ack(), file_write_data(),

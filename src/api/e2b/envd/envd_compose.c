@@ -12,7 +12,6 @@
  */
 #include "api/e2b/envd/envd.h"
 #include "api/e2b/envd/envd_entry.h"
-#include "api/kit/upload_queue.h"
 #include "base/id.h"
 
 enum { SOURCES_MAX = 1024, TOKEN = 16 };
@@ -24,7 +23,7 @@ struct compose {
     struct file_call *read, *write;
     struct buf waiting; /* read, and not yet taken by the write */
     size_t unacked;
-    bool ready, all_read, eof_sent;
+    bool ready, all_read;
     struct buf reply;
     struct err err; /* why it failed, while the temporary file is being removed */
 };
@@ -79,11 +78,8 @@ static void envd_compose_push(struct call *c)
     if (m->read && m->unacked)
         file_read_ack(m->read, m->unacked);
     m->unacked = 0;
-    if (m->all_read) {
-        m->all_read = false;
-        m->eof_sent = true;
+    if (m->all_read)
         file_write_eof(m->write);
-    }
 }
 
 static void envd_compose_on_data(void *ctx, struct str bytes)
@@ -177,12 +173,9 @@ static void envd_compose_on_written(void *ctx, const struct file_entry *entry UN
 {
     struct call *c = ctx;
     struct compose *m = c->state;
-    struct err early;
     m->write = NULL;
     if (err)
         envd_compose_fail(c, err);
-    else if (!m->eof_sent && err_set(&early, ERR_INTERNAL, FILES_ENDED_EARLY) < 0)
-        envd_compose_fail(c, &early);
     else
         call_step(c, envd_compose_replace);
 }

@@ -50,12 +50,12 @@ static void finished(struct build_process *p, int code, const struct err *err)
         p->done(j, code, err);
 }
 
-static void process_on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
+static void build_process_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     finished(ctx, err ? -1 : (int)exit->code + (exit->signaled ? 128 : 0), err);
 }
 
-static const struct exec_ops process_ops = {.on_output = on_output, .on_end = process_on_end};
+static const struct exec_ops process_ops = {.on_output = on_output, .on_end = build_process_ends};
 
 void process_run(struct build_process *p, struct build_job *j, const struct build_command *c)
 {

@@ -63,7 +63,7 @@ static void nest_broken(void *ctx, bool violation UNUSED, const struct err *err 
 
 /* ---- making one ---- */
 
-static void nest_made(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void nest_made(void *ctx, const union sup_message *answer, const struct err *err)
 {
     static const struct session_ops ops = {.on_ready = nest_ready, .on_broken = nest_broken, .on_closed = nest_closed};
     struct nesting n = *(struct nesting *)ctx;
@@ -71,7 +71,6 @@ static void nest_made(void *ctx, const union sup_message *answer, int fd, const 
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     struct err local;
     mem_free(ctx);
-    (void)fd_close(fd);
     if (answer) {
         nest->session = sandbox_session_like(sb, &ops, nest);
         (void)sandbox_ref(nest);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sandbox/owner.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config/units.h"
@@ -89,11 +88,10 @@ static void owner_is_told(struct owner *o, const struct owner_asked *a)
     owner_ask_in(o, o->used_bytes < o->most_bytes - o->most_bytes / 10 ? OWNER_LOOK_MS : OWNER_NEAR_MS);
 }
 
-static void owner_on_answer(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void owner_on_answer(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct owner_asked *a = ctx;
     struct owner *o = a->core->closing ? NULL : tenant_owner(a->core, a->tenant);
-    (void)fd_close(fd);
     if (o && a->is_whole && answer)
         owner_is_told(o, a);
     else if (o && a->is_whole)
@@ -120,7 +118,7 @@ static void owner_ask(struct core *core, uint64_t tenant, const char *what, uint
     *a = (struct owner_asked){.core = core, .tenant = tenant, .is_whole = !what[0]};
     (void)snprintf(m.owner.what, sizeof(m.owner.what), "%s", what);
     if (supervisor_call_with(core->supervisor, &m, -1, owner_on_figures, owner_on_answer, a, &err) < 0)
-        owner_on_answer(a, NULL, -1, &err);
+        owner_on_answer(a, NULL, &err);
 }
 
 static bool owner_ask_volume(void *ctx, const struct volume *v)

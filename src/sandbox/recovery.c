@@ -12,7 +12,6 @@
  * When coved died and was started again, less can differ: an end that it had seen and nobody heard of, a kill that did
  * not come through.
  */
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/life/checkpoint_life.h"
@@ -253,10 +252,9 @@ static void on_compared_one(void *ctx, const union sup_message *item)
     sandbox_unref(sb);
 }
 
-static void on_compared(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_compared(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct comparison *c = ctx;
-    (void)fd_close(fd);
     if (!answer)
         log_warn("compare sandboxes with those that coved has: %s", err->msg);
     MAP_FOREACH (struct sandbox, sb, &c->here)
@@ -280,5 +278,5 @@ void recovery_compare(struct core *core)
         if (should_be_there(sb))
             (void)map_put(&c->here, str_of(sb->info.id), sandbox_ref(sb));
     if (supervisor_call_with(core->supervisor, &m, -1, on_compared_one, on_compared, c, &err) < 0)
-        on_compared(c, NULL, -1, &err);
+        on_compared(c, NULL, &err);
 }

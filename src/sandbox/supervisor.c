@@ -21,6 +21,7 @@ struct supervisor {
     void *ctx;
     uv_poll_t poll;
     int fd;
+    int answer_fd; /* owned: came with the answer that is told; -1: none */
     bool lost, freed, wants_write;
     uint32_t last_tag;
     struct map requests; /* tag -> struct request */
@@ -45,7 +46,7 @@ struct request {
     union sup_message message;
 };
 
-static void supervisor_finish(struct request *q, const union sup_message *answer, int fd, const struct err *err)
+static void supervisor_finish(struct request *q, const union sup_message *answer, const struct err *err)
 {
     struct supervisor *sup = q->sup;
     (void)map_del_u64(&sup->requests, q->tag);
@@ -54,10 +55,13 @@ static void supervisor_finish(struct request *q, const union sup_message *answer
     list_remove(&q->node);
     (void)fd_close(q->fd);
     if (q->fn)
-        q->fn(q->ctx, answer, fd, err);
-    else
-        (void)fd_close(fd);
+        q->fn(q->ctx, answer, err);
     mem_free(q);
+}
+
+int supervisor_take_fd(struct supervisor *sup)
+{
+    return TAKE_FD(sup->answer_fd);
 }
 
 static void supervisor_fail_all(struct supervisor *sup)
@@ -65,7 +69,7 @@ static void supervisor_fail_all(struct supervisor *sup)
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the supervisor is gone");
     for (struct request *q; (q = map_any(&sup->requests));)
-        supervisor_finish(q, NULL, -1, &err);
+        supervisor_finish(q, NULL, &err);
 }
 
 static void supervisor_on_lost_job(struct loop_job *job)
@@ -108,7 +112,7 @@ static void supervisor_on_alarm(struct loop_alarm *alarm)
     struct err err;
     (void)err_set(&err, ERR_DEADLINE_EXCEEDED, "the supervisor did not answer within %d s",
                   (int)(patience_ms(q->message.head.type) / 1000));
-    supervisor_finish(q, NULL, -1, &err);
+    supervisor_finish(q, NULL, &err);
 }
 
 /* ---- out ---- */
@@ -213,6 +217,28 @@ int supervisor_pause(struct supervisor *sup, const char *id, enum sup_pause_kind
     return supervisor_call(sup, &m, fn, ctx, err);
 }
 
+struct late_answer {
+    struct loop_job job;
+    supervisor_fn fn;
+    void *ctx;
+    struct err err;
+};
+
+static void supervisor_on_answer(struct loop_job *job)
+{
+    struct late_answer *a = container_of(job, struct late_answer, job);
+    a->fn(a->ctx, NULL, &a->err);
+    mem_free(a);
+}
+
+void supervisor_answer(struct supervisor *sup, supervisor_fn fn, void *ctx, const struct err *err)
+{
+    struct late_answer *a = mem_new(struct late_answer);
+    *a = (struct late_answer){.fn = fn, .ctx = ctx, .err = *err};
+    loop_job_init(&a->job, supervisor_on_answer);
+    loop_later(sup->loop, &a->job);
+}
+
 /* ---- in ---- */
 
 static int answer_error(union sup_message *m, struct err *ret_err)
@@ -269,7 +295,7 @@ static void repeat(struct supervisor *sup, uint32_t tag)
         sup->n_queued++;
     }
     while ((q = LIST_FIRST(struct request, &undecided, node)))
-        supervisor_finish(q, NULL, -1, &err);
+        supervisor_finish(q, NULL, &err);
     sup->ops->on_restarted(sup->ctx);
     send_queue(sup);
 }
@@ -307,10 +333,13 @@ static void supervisor_take(struct supervisor *sup, union sup_message *m, int fd
         struct err err;
         if (!q)
             break; /* answered too late */
-        if (answer_error(m, &err) < 0)
-            supervisor_finish(q, NULL, -1, &err);
-        else
-            supervisor_finish(q, m, TAKE_FD(fd), NULL);
+        if (answer_error(m, &err) < 0) {
+            supervisor_finish(q, NULL, &err);
+        } else {
+            sup->answer_fd = TAKE_FD(fd);
+            supervisor_finish(q, m, NULL);
+            sup->answer_fd = fd_close(sup->answer_fd);
+        }
         break;
     }
     default:
@@ -391,10 +420,9 @@ static void on_item(void *ctx, const union sup_message *item)
         l->each(l->ctx, &item->listed);
 }
 
-static void supervisor_on_listed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void supervisor_on_listed(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct supervisor_listing *l = ctx;
-    (void)fd_close(fd);
     l->done = true;
     if (!answer)
         l->err = *err;
@@ -422,7 +450,7 @@ int supervisor_list(struct supervisor *sup, void (*each)(void *ctx, const struct
     /* The request's context ends with this frame. */
     struct request *q = map_get_u64(&sup->requests, sup->last_tag);
     if (q && q->ctx == &l)
-        supervisor_finish(q, NULL, -1, &(struct err){.code = ERR_UNAVAILABLE});
+        supervisor_finish(q, NULL, &(struct err){.code = ERR_UNAVAILABLE});
     return err_set(err, ERR_UNAVAILABLE, "the supervisor did not say which sandboxes live%s%s", l.done ? ": " : "",
                    l.err.msg);
 }
@@ -445,6 +473,7 @@ int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, 
     sup->ops = ops;
     sup->ctx = ctx;
     sup->fd = fd;
+    sup->answer_fd = -1;
     sup->poll.data = sup;
     list_init(&sup->queue);
     list_init(&sup->sent);

@@ -24,11 +24,13 @@ int supervisor_new(struct loop *loop, int fd, const struct supervisor_ops *ops, 
 void supervisor_free(struct supervisor *sup);    /* pending requests fail at once with ERR_UNAVAILABLE */
 
 /*
- * Called once for each request: with the answer (fd is the session socket of CREATED and ATTACHED, yours now; else -1),
- * or with NULL and the error: coved's own, ERR_DEADLINE_EXCEEDED (after 30 s; what copies files has an hour),
- * ERR_UNAVAILABLE.
+ * Called once for each request: with the answer, or with NULL and the error: coved's own, ERR_DEADLINE_EXCEEDED (after
+ * 30 s; what copies files has an hour), ERR_UNAVAILABLE.
  */
-typedef void (*supervisor_fn)(void *ctx, const union sup_message *answer, int fd, const struct err *err);
+typedef void (*supervisor_fn)(void *ctx, const union sup_message *answer, const struct err *err);
+
+/* Within supervisor_fn: the session socket of CREATED and ATTACHED, yours now; -1: none. */
+int supervisor_take_fd(struct supervisor *sup) WARN_UNUSED;
 
 /* Called for each SUP_LISTED, SUP_LAYER or SUP_VOLUME that comes before the answer, with the answer's ctx. */
 typedef void (*supervisor_item_fn)(void *ctx, const union sup_message *item);
@@ -43,6 +45,9 @@ int supervisor_call(struct supervisor *sup, union sup_message *request, supervis
  */
 int supervisor_call_with(struct supervisor *sup, union sup_message *request, int fd, supervisor_item_fn each,
                          supervisor_fn fn, void *ctx, struct err *err) WARN_UNUSED;
+
+/* In a later turn: for whoever asked, and was refused at once. */
+void supervisor_answer(struct supervisor *sup, supervisor_fn fn, void *ctx, const struct err *err);
 
 /* coved is gone: what became of that which was asked of it, the next worker hears from the next coved. */
 bool supervisor_is_lost(const struct supervisor *sup);

@@ -315,7 +315,7 @@ static void process_on_output(void *ctx, enum wire_channel channel, struct str b
     process_pump(p);
 }
 
-static void process_on_end(void *ctx, const struct exec_exit *exit, const struct err *err)
+static void docker_process_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
 {
     struct docker_process *p = ctx;
     bool is_over = exit || p->pid;
@@ -332,7 +332,7 @@ static void process_on_end(void *ctx, const struct exec_exit *exit, const struct
         p->started(p, process_take_starter(p), err);
 }
 
-const struct exec_ops docker_process_ops = {process_on_start, process_on_output, process_on_end};
+const struct exec_ops docker_process_ops = {process_on_start, process_on_output, docker_process_ends};
 
 void docker_process_init(struct docker_process *p, struct docker_box *box, size_t log_max)
 {

@@ -15,7 +15,6 @@
  */
 #include "sandbox/life/layers.h"
 #include "base/fault.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/action.h"
@@ -237,11 +236,10 @@ static void layers_finish(struct collecting *c, const struct err *err)
 
 static void drop_next(struct collecting *c);
 
-static void layers_on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void layers_on_dropped(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct collecting *c = ctx;
     struct layers_garbage *g = &c->found[c->at++];
-    (void)fd_close(fd);
     fault_point("core.gc.dropped");
     g->dropped = answer != NULL;
     if (answer)
@@ -281,10 +279,9 @@ static void layers_on_layer(void *ctx, const union sup_message *item)
     memcpy(l->below, item->layer.below, sizeof(l->below));
 }
 
-static void layers_on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void layers_on_layers(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct collecting *c = ctx;
-    (void)fd_close(fd);
     if (!answer || c->core->closing) {
         layers_finish(c, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service is stopping"});
         return;

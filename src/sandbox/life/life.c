@@ -15,7 +15,6 @@
  *     it is recorded.
  */
 #include "sandbox/life/life.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/hold.h"
@@ -199,10 +198,9 @@ void sandbox_lost(struct sandbox *sb)
 
 /* ---- the end ---- */
 
-static void on_killed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_killed(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
-    (void)fd_close(fd);
     if (sb->info.state == SANDBOX_STOPPING && !sb->core->closing) {
         if (answer && sb->was_kept) {
             finish_with(sb, EVENT_OBSERVED_HOST, NULL);

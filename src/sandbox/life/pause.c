@@ -20,7 +20,6 @@
  */
 #include "sandbox/life/pause.h"
 #include "base/fault.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
@@ -207,12 +206,11 @@ static void pause_failed(struct sandbox *sb, const struct err *err)
     wake_later(sb);
 }
 
-static void on_paused(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_paused(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err local;
     fault_point("core.pause.answered");
-    (void)fd_close(fd);
     if (sb->info.state != SANDBOX_PAUSING || sb->core->closing) {
         /* It ends, and coved knows. */
     } else if (answer) {
@@ -233,28 +231,6 @@ static void on_paused(void *ctx, const union sup_message *answer, int fd, const 
         pause_failed(sb, err);
     }
     sandbox_unref(sb);
-}
-
-struct pause_late {
-    struct loop_job job;
-    struct sandbox *sb;
-    supervisor_fn fn;
-    struct err err;
-};
-
-static void pause_on_late(struct loop_job *job)
-{
-    struct pause_late *l = container_of(job, struct pause_late, job);
-    l->fn(l->sb, NULL, -1, &l->err);
-    mem_free(l);
-}
-
-void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *err)
-{
-    struct pause_late *l = mem_new(struct pause_late);
-    *l = (struct pause_late){.sb = sb, .fn = fn, .err = *err};
-    loop_job_init(&l->job, pause_on_late);
-    loop_later(sb->core->loop, &l->job);
 }
 
 /* No session is open while memory is saved. */

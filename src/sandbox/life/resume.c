@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way back; the theory of operation is in pause.c. */
-#include "base/fd.h"
 #include "base/log.h"
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/life/checkpoint_life.h"
@@ -76,20 +75,20 @@ void resume_put_away(struct sandbox *sb, enum sup_pause_kind how, supervisor_fn 
     struct err err;
     sandbox_ref(sb);
     if (supervisor_pause(sb->core->supervisor, sb->info.id, how, fn, sb, &err) < 0)
-        pause_answer_later(sb, fn, &err);
+        supervisor_answer(sb->core->supervisor, fn, sb, &err);
 }
 
 /* ---- with memory ---- */
 
-static void on_attached(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_attached(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err local;
     const bool is_last = --sb->attaching == 0;
-    if (sb->core->closing || !sb->session || !is_last) {
-        (void)fd_close(fd);
-    } else if (!answer || fd < 0 || session_start(sb->session, fd, &local) < 0) {
-        pause_lost(sb, !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg);
+    if (!sb->core->closing && sb->session && is_last) {
+        int fd = supervisor_take_fd(sb->core->supervisor);
+        if (!answer || fd < 0 || session_start(sb->session, fd, &local) < 0)
+            pause_lost(sb, !answer ? err->msg : fd < 0 ? "the supervisor sent no socket" : local.msg);
     }
     if (!list_empty(&sb->stores) && !sb->core->closing)
         stores_go(sb);
@@ -110,14 +109,13 @@ void resume_attach_to(struct sandbox *sb)
     sandbox_ref(sb);
     sb->attaching++;
     if (supervisor_call_id(sb->core->supervisor, SUP_ATTACH, sb->info.id, on_attached, sb, &err) < 0)
-        pause_answer_later(sb, on_attached, &err);
+        supervisor_answer(sb->core->supervisor, on_attached, sb, &err);
 }
 
-static void on_thawed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_thawed(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err local;
-    (void)fd_close(fd);
     if (start_awaits(sb, START_BOX) && !sb->core->closing) {
         /* Who did not answer in time may do it all the same: nothing may run in what is told of as paused, with no
          * deadline. */

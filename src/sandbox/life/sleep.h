@@ -26,9 +26,6 @@ void pause_move(struct sandbox *sb, enum sandbox_state to, enum event_kind kind,
 void pause_lost(struct sandbox *sb, const char *what); /* its agent, or to coved: it ends */
 /* Its processes have ended, its files are kept: frees everything about the processes. */
 void pause_let_go(struct sandbox *sb);
-/* In a later turn, as if coved had said so. fn's context is the sandbox, with the reference that was taken for the
- * call. */
-void pause_answer_later(struct sandbox *sb, supervisor_fn fn, const struct err *err);
 /* Who waits for a pause, a resume or to be woken hears that it ends. */
 void pause_ends(struct sandbox *sb, const struct err *why);
 

@@ -5,7 +5,6 @@
  */
 #include "sandbox/life/snapshot.h"
 #include "base/fault.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
 #include "sandbox/life/layers.h"
@@ -65,12 +64,11 @@ static void snapshot_finish(struct storing *s, const struct sup_stored *stored, 
     sandbox_unref(sb);
 }
 
-static void on_stored(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_stored(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct storing *s = ctx;
     struct sandbox *sb = s->sb;
     struct err why;
-    (void)fd_close(fd);
     if (sb->core->closing) {
         snapshot_finish(s, NULL, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the service is stopping"});
         return;
@@ -97,19 +95,6 @@ static void on_stored(void *ctx, const union sup_message *answer, int fd, const 
     if (sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED)
         action_observe(sb, s->seq, s->kind, EVENT_OBSERVED_HOST, event_data_end(&d));
     snapshot_finish(s, answer ? &answer->stored : NULL, answer ? NULL : &why);
-}
-
-struct late {
-    struct loop_job job;
-    struct storing *s;
-    struct err err;
-};
-
-static void snapshot_on_late(struct loop_job *job)
-{
-    struct late *l = container_of(job, struct late, job);
-    on_stored(l->s, NULL, -1, &l->err);
-    mem_free(l);
 }
 
 /* ---- no session is open while memory is saved ---- */
@@ -167,14 +152,10 @@ void stores_go(struct sandbox *sb)
     memcpy(m.snapshot.layer, s->layer, strlen(s->layer));
     memcpy(m.snapshot.unlike, s->unlike, strlen(s->unlike));
     s->asked = true;
-    if (supervisor_call(sb->core->supervisor, &m, on_stored, s, &err) == 0) {
+    if (supervisor_call(sb->core->supervisor, &m, on_stored, s, &err) == 0)
         fault_point("core.store.asked");
-        return;
-    }
-    struct late *l = mem_new(struct late);
-    *l = (struct late){.s = s, .err = err};
-    loop_job_init(&l->job, snapshot_on_late);
-    loop_later(sb->core->loop, &l->job);
+    else
+        supervisor_answer(sb->core->supervisor, on_stored, s, &err);
 }
 
 void stores_end(struct sandbox *sb, const struct err *why)

@@ -7,7 +7,6 @@
  * an operation on a file ends for want of something. What was told is in the row, so that another worker does not tell
  * it again.
  */
-#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
@@ -99,11 +98,10 @@ static void look_at_kills(struct sandbox *sb, const struct sup_used *u)
     rows_extra(sb);
 }
 
-static void on_used(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_used(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sampling *s = ctx;
     struct sandbox *sb = s->sb;
-    (void)fd_close(fd);
     if (answer && !sandbox_state_is_over(sb->info.state)) {
         const struct sup_used *u = &answer->used;
         usec_t now = clock_mono();

@@ -31,19 +31,17 @@ static void pool_on_layer(void *ctx, const union sup_message *item)
     a->figures.has_layer |= strncmp(item->layer.layer, a->layer, sizeof(a->layer)) == 0;
 }
 
-static void pool_on_layers(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void pool_on_layers(void *ctx, const union sup_message *answer, const struct err *err)
 {
-    (void)fd_close(fd);
     pool_tell(ctx, answer ? NULL : err);
 }
 
-static void on_pool(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_pool(void *ctx, const union sup_message *answer, const struct err *err)
 {
     static const char *const kinds[] = {"copy", "reflink", "btrfs"};
     struct asking *a = ctx;
     struct err local;
     union sup_message m = {.head = {.type = SUP_LAYERS}};
-    (void)fd_close(fd);
     if (!answer) {
         pool_tell(a, err);
         return;
@@ -78,10 +76,9 @@ struct pool_job {
     void *ctx;
 };
 
-static void pool_on_job(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void pool_on_job(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct pool_job *j = ctx;
-    (void)fd_close(fd);
     if (j->layer[0])
         layers_fresh(j->core, j->layer);
     j->done(j->ctx, answer ? NULL : err);

@@ -25,7 +25,6 @@
  */
 #include "sandbox/start/start.h"
 #include "base/fault.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/exec/exec_life.h"
@@ -67,11 +66,10 @@ static void start_forgotten(struct sandbox *sb)
     usage_forget(sb);
 }
 
-static void on_forgotten(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_forgotten(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct err local;
-    (void)fd_close(fd);
     if (start_awaits(sb, START_FORGET) && !sb->core->closing) {
         bool is_gone = answer || (sb->is_half_made && err->code == ERR_NOT_FOUND);
         if (is_gone) {
@@ -97,10 +95,9 @@ static int forget_begin(struct sandbox *sb, struct err *err UNUSED)
     return 1;
 }
 
-static void on_rewound(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_rewound(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
-    (void)fd_close(fd);
     if (start_awaits(sb, START_REWIND) && !sb->core->closing) {
         if (answer)
             rewind_done(sb);
@@ -150,16 +147,16 @@ static bool start_without_memory(struct sandbox *sb, const struct err *why)
     return true;
 }
 
-static void on_box(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_box(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
     struct start *s = sb->start;
     struct err local;
+    int fd;
     if (sb->core->closing) {
-        (void)fd_close(fd);
+        ;
     } else if (!s) {
         /* It ended meanwhile, and coved may have answered that KILL before it made it. */
-        (void)fd_close(fd);
         if (answer && supervisor_call_id(sb->core->supervisor, SUP_KILL, sb->info.id, NULL, NULL, &local) < 0)
             log_warn("kill sandbox %s: %s", sb->info.id, local.msg);
     } else if (!answer && start_without_memory(sb, err)) {
@@ -170,8 +167,8 @@ static void on_box(void *ctx, const union sup_message *answer, int fd, const str
             spares_short(sb->core);
         start_done(sb, START_BOX, err);
     } else if (s->failure.code) {
-        (void)fd_close(fd); /* what was made is put away */
-    } else if (fd < 0) {
+        ; /* what was made is put away */
+    } else if ((fd = supervisor_take_fd(sb->core->supervisor)) < 0) {
         start_done(sb, START_BOX, &(struct err){.code = ERR_INTERNAL, .msg = "the supervisor sent no socket"});
     } else {
         sb->session = sandbox_session_new(sb);
@@ -268,10 +265,9 @@ static void create_runs(struct sandbox *sb)
     usage_start(sb);
 }
 
-static void on_confirmed(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_confirmed(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
-    (void)fd_close(fd);
     if (!sb->core->closing)
         start_done(sb, START_CONFIRM, answer ? NULL : err);
     sandbox_unref(sb);
@@ -370,10 +366,9 @@ static void create_fails(struct sandbox *sb)
                                          .what = why.msg});
 }
 
-static void on_put_away(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_put_away(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct sandbox *sb = ctx;
-    (void)fd_close(fd);
     if (sb->start && !sb->core->closing) {
         struct err why = sb->start->failure;
         if (answer)

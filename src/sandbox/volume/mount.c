@@ -8,7 +8,6 @@
  * this volume and those behind it, and without its start command, which would write where the volume is not.
  */
 #include "base/fault.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
@@ -155,10 +154,9 @@ static void finish_later(struct mounting *m, const struct err *err)
     loop_later(m->sb->core->loop, &m->job);
 }
 
-static void on_mounted(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_mounted(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct mounting *m = ctx;
-    (void)fd_close(fd);
     fault_point("core.mount.answered");
     if (!answer || is_over(m)) {
         mount_finish(m, err ? err : &(struct err){.code = ERR_UNAVAILABLE, .msg = "the sandbox has ended"});

@@ -13,7 +13,6 @@
  *  4. The sandbox through which files are read (opener.c) does not count as one.
  */
 #include "base/fault.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/owner.h"
@@ -215,12 +214,11 @@ static void volume_finish(struct work *w, const struct volume *v, const struct e
     done(ctx, v, err);
 }
 
-static void volume_on_made(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void volume_on_made(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct work *w = ctx;
     struct vol *v = w->v;
     struct err local;
-    (void)fd_close(fd);
     fault_point("core.volume.made");
     if (answer) {
         v->is_busy = false;
@@ -317,12 +315,11 @@ static void volume_on_retry(struct loop_alarm *alarm)
     volume_on_closed(w);
 }
 
-static void volume_on_dropped(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void volume_on_dropped(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct work *w = ctx;
     struct vol *v = w->v;
     struct err local;
-    (void)fd_close(fd);
     if (v->core->closing) {
         volume_finish(w, NULL, answer ? NULL : err);
         return;
@@ -427,11 +424,10 @@ static void on_there(void *ctx, const union sup_message *item)
         log_warn("volume %s is in the pool but not in the store: it is left alone", item->volume.volume);
 }
 
-static void on_all_there(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_all_there(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct volumes *all = ctx;
     struct err local;
-    (void)fd_close(fd);
     if (!answer || all->core->closing) {
         if (!all->core->closing && err->code != ERR_UNIMPLEMENTED)
             log_warn("the volumes of the pool: %s", err->msg);

@@ -8,7 +8,6 @@
  *     question.
  *  3. A volume that is made or dropped meanwhile has no figure.
  */
-#include "base/fd.h"
 #include "base/mem.h"
 #include "sandbox/volume/volume_internal.h"
 
@@ -44,11 +43,10 @@ static void volume_usage_on_volume(void *ctx, const union sup_message *item)
     u->bytes = item->volume.used_bytes;
 }
 
-static void on_answer(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_answer(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct usage *u = ctx;
     struct err local;
-    (void)fd_close(fd);
     if (answer && !u->found)
         (void)err_set(&local, ERR_NOT_FOUND, "volume %s is not in the pool", u->id[0]);
     u->done(u->ctx, u->bytes, !answer ? err : u->found ? NULL : &local);
@@ -115,10 +113,9 @@ static void on_one(void *ctx, const union sup_message *item)
 
 static void ask_next(struct usages *u);
 
-static void on_some(void *ctx, const union sup_message *answer, int fd, const struct err *err)
+static void on_some(void *ctx, const union sup_message *answer, const struct err *err)
 {
     struct usages *u = ctx;
-    (void)fd_close(fd);
     if (u->core->closing)
         return; /* all were told */
     if (answer) {

@@ -220,9 +220,7 @@ int builder_start(struct builder *b, const struct actor *actor, const char *buil
     uint64_t seq;
     if (build)
         event_data_str(&d, "template", str_of(build->template_id));
-    event_data_str(&d, "build", str_of(build_id));
-    event_data_str(&d, "from", str_of(base_of(spec)));
-    event_data_u64(&d, "steps", spec->n_steps);
+    EVENT_DATA_PUT(&d, DATA_STR("build", build_id), DATA_STR("from", base_of(spec)), DATA_U64("steps", spec->n_steps));
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_BUILD, event_data_end(&d), &seq, err) < 0)
         return -1;
     return action_end(core, actor, seq, EVENT_TEMPLATE_BUILD, queue(b, actor, build_id, spec, seq, err), err);
@@ -248,12 +246,10 @@ static void cancel(struct builder *b, struct build_job *j, const char *why)
 int builder_cancel(struct builder *b, const struct actor *actor, const char *build_id, struct err *err)
 {
     struct build_job *j = builder_find(b, build_id);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
     if (!j)
         return err_set(err, ERR_FAILED_PRECONDITION, "build %s is not running", build_id);
-    event_data_str(&d, "template", str_of(j->template_id));
-    event_data_str(&d, "build", str_of(build_id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", j->template_id), DATA_STR("build", build_id));
     if (action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_CANCEL, event_data_end(&d), &seq, err) < 0)
         return -1;
     cancel(b, j, "the build was cancelled");
@@ -277,9 +273,8 @@ struct uploads *builder_uploads(struct builder *b)
 
 int builder_upload(struct builder *b, const struct actor *actor, struct str hash, int64_t size, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "hash", hash);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("hash", hash));
     if (size >= 0)
         event_data_u64(&d, "bytes", (uint64_t)size);
     return action_on(b->config.core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UPLOAD, event_data_end(&d), &seq, err);

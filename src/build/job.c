@@ -53,12 +53,10 @@ static void job_let_go(struct build_job *j)
 
 void job_record(const struct build_job *j, const char *reason)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "template", str_of(j->template_id));
-    event_data_str(&d, "build", str_of(j->id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", j->template_id), DATA_STR("build", j->id));
     if (reason && j->step_text[0])
         event_data_str(&d, "step", str_of(j->step_text));
-    event_data_some(&d, "reason", str_of(reason));
+    EVENT_DATA_PUT(&d, DATA_SOME("reason", str_of(reason)));
     if (j->began)
         event_data_u64(&d, "ms", (clock_mono() - j->began) / USEC_PER_MS);
     (void)action_note(j->b->config.core, tenant_log(j->b->config.core, j->actor.who.tenant), NULL, j->cause,

@@ -244,11 +244,9 @@ static void on_refusal(void *ctx, const char *api, enum refusal why, const char 
         [REFUSAL_NO_TOKEN] = "no token", [REFUSAL_WRONG_TOKEN] = "wrong token",
     };
     struct api_worker *w = ctx;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "from", str_of(from));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("from", from));
     if (*api) {
-        event_data_str(&d, "api", str_of(api));
-        event_data_str(&d, "why", str_of(reasons[why]));
+        EVENT_DATA_PUT(&d, DATA_STR("api", api), DATA_STR("why", reasons[why]));
     }
     event_data_u64(&d, "count", count);
     (void)action_note(w->core, SERVICE_LOG_ID, NULL, 0, EVENT_SERVICE_DENIED, event_data_end(&d));

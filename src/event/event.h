@@ -204,9 +204,7 @@ bool event_is_traceparent(struct str text);
  * says how long it was), and what does not fit into EVENT_DATA_MAX is left out with "truncated":true. Names are
  * literals of ours.
  *
- *   struct event_data d = EVENT_DATA_INIT;
- *   event_data_str(&d, "path", path);
- *   event_data_u64(&d, "bytes", n);
+ *   struct event_data d = EVENT_DATA(DATA_STR("path", path), DATA_U64("bytes", n));
  *   draft.data = event_data_end(&d);
  *   ...
  *   event_data_fini(&d);
@@ -229,24 +227,39 @@ void event_data_json(struct event_data *d, const char *name,
 struct str event_data_end(struct event_data *d); /* borrowed until event_data_fini() */
 void event_data_fini(struct event_data *d);
 
-/* Nothing for false, 0, or a text without a pointer. */
-static inline void event_data_flag(struct event_data *d, const char *name, bool is_so)
+static inline UNUSED struct str event_text_(struct str text)
 {
-    if (is_so)
-        event_data_bool(d, name, true);
+    return text;
 }
 
-static inline void event_data_count(struct event_data *d, const char *name, uint64_t n)
-{
-    if (n)
-        event_data_u64(d, name, n);
-}
-
-static inline void event_data_some(struct event_data *d, const char *name, struct str text)
-{
-    if (text.p)
-        event_data_str(d, name, text);
-}
+/* Several of these at once, by EVENT_DATA() for a new object and EVENT_DATA_PUT() for one that there is. Texts are a
+ * struct str or a string. */
+struct event_member {
+    const char *name;
+    enum { EVENT_MEMBER_STR, EVENT_MEMBER_JSON, EVENT_MEMBER_U64, EVENT_MEMBER_I64, EVENT_MEMBER_BOOL } kind;
+    bool may_lack; /* left out when it is 0, false, or a text without a pointer */
+    struct str text;
+    uint64_t n;
+};
+#define DATA_TEXT(x) _Generic((x), struct str : event_text_, default : str_of)(x)
+#define EVENT_MEMBER(name, kind, may_lack, text, n)                                                                    \
+    ((struct event_member){(name), EVENT_MEMBER_##kind, (may_lack), text, (n)})
+#define EVENT_NO_TEXT ((struct str){NULL, 0})
+#define DATA_STR(name, x) EVENT_MEMBER(name, STR, false, DATA_TEXT(x), 0)
+#define DATA_SOME(name, x) EVENT_MEMBER(name, STR, true, DATA_TEXT(x), 0)
+#define DATA_JSON(name, x) EVENT_MEMBER(name, JSON, false, DATA_TEXT(x), 0)
+#define DATA_U64(name, x) EVENT_MEMBER(name, U64, false, EVENT_NO_TEXT, x)
+#define DATA_COUNT(name, x) EVENT_MEMBER(name, U64, true, EVENT_NO_TEXT, x)
+#define DATA_I64(name, x) EVENT_MEMBER(name, I64, false, EVENT_NO_TEXT, (uint64_t)(x))
+#define DATA_BOOL(name, x) EVENT_MEMBER(name, BOOL, false, EVENT_NO_TEXT, (x) ? 1 : 0)
+#define DATA_FLAG(name, x) EVENT_MEMBER(name, BOOL, true, EVENT_NO_TEXT, (x) ? 1 : 0)
+#define EVENT_MEMBERS(...)                                                                                             \
+    (const struct event_member[]){__VA_ARGS__},                                                                        \
+        sizeof((const struct event_member[]){__VA_ARGS__}) / sizeof(struct event_member)
+#define EVENT_DATA_PUT(d, ...) event_data_put((d), EVENT_MEMBERS(__VA_ARGS__))
+#define EVENT_DATA(...) event_data_of(EVENT_MEMBERS(__VA_ARGS__))
+void event_data_put(struct event_data *d, const struct event_member *members, size_t n);
+struct event_data event_data_of(const struct event_member *members, size_t n);
 
 static inline UNUSED void event_data_fini_auto_(struct event_data *d)
 {

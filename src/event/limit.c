@@ -7,9 +7,8 @@
 static int report(struct event_log *log, struct tail *t, enum event_kind kind, struct err *err)
 {
     struct flood *f = &t->floods[kind];
-    AUTO_EVENT_DATA struct event_data data = EVENT_DATA_INIT;
-    event_data_str(&data, "kind", str_of(event_kind_name(kind)));
-    event_data_u64(&data, "count", f->suppressed);
+    AUTO_EVENT_DATA struct event_data data =
+        EVENT_DATA(DATA_STR("kind", event_kind_name(kind)), DATA_U64("count", f->suppressed));
     struct event_draft draft = {
         .sandbox = t->sandbox,
         .kind = EVENT_LOG_SUPPRESSED,

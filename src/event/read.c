@@ -138,9 +138,7 @@ static bool keep_hash(const struct event_row *row, void *ctx)
 
 static int note_pruned(struct event_log *log, struct tail *t, uint64_t from, uint64_t to, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data data = EVENT_DATA_INIT;
-    event_data_u64(&data, "from", from);
-    event_data_u64(&data, "to", to);
+    AUTO_EVENT_DATA struct event_data data = EVENT_DATA(DATA_U64("from", from), DATA_U64("to", to));
     struct event_draft draft = {
         .sandbox = t->sandbox,
         .kind = EVENT_LOG_PRUNED,

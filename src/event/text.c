@@ -79,6 +79,7 @@ static struct str cut(struct str s, size_t max)
 {
     if (s.n <= max)
         return s;
+    assert(s.p);
     size_t n = max, least = max - MIN(max, (size_t)3);
     while (n > least && ((unsigned char)s.p[n] & 0xc0) == 0x80)
         n--;
@@ -159,6 +160,38 @@ void event_data_json(struct event_data *d, const char *name, struct str json)
     if (json_compact(json, &d->buf) < 0 && buf_error(&d->buf) == 0)
         d->buf.error = -EILSEQ;
     (void)text_finish(d, mark);
+}
+
+void event_data_put(struct event_data *d, const struct event_member *members, size_t n)
+{
+    for (const struct event_member *m = members; m < members + n; m++) {
+        if (m->may_lack && !m->text.p && !m->n)
+            continue;
+        switch (m->kind) {
+        case EVENT_MEMBER_STR:
+            event_data_str(d, m->name, m->text);
+            break;
+        case EVENT_MEMBER_JSON:
+            event_data_json(d, m->name, m->text);
+            break;
+        case EVENT_MEMBER_U64:
+            event_data_u64(d, m->name, m->n);
+            break;
+        case EVENT_MEMBER_I64:
+            event_data_i64(d, m->name, (int64_t)m->n);
+            break;
+        case EVENT_MEMBER_BOOL:
+            event_data_bool(d, m->name, m->n);
+            break;
+        }
+    }
+}
+
+struct event_data event_data_of(const struct event_member *members, size_t n)
+{
+    struct event_data d = EVENT_DATA_INIT;
+    event_data_put(&d, members, n);
+    return d;
 }
 
 struct str event_data_end(struct event_data *d)

@@ -90,11 +90,9 @@ static void action_note_denial(struct core *core, const struct guard_question *q
                                const struct guard_answer *answer, const char *why)
 {
     static const struct event_limit limit = {DENIALS_MAX, DENIALS_MS * USEC_PER_MS};
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "kind", str_of(event_kind_name(q->kind)));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("kind", event_kind_name(q->kind)));
     guard_describe(&d, answer);
-    event_data_some(&d, "why", str_of(why));
-    event_data_json(&d, "action", q->data);
+    EVENT_DATA_PUT(&d, DATA_SOME("why", why), DATA_JSON("action", q->data));
     struct event_draft draft = action_draft(core, q->id, &(struct actor){.name = actor, .who.tenant = q->tenant},
                                             EVENT_GUARD_DENIED, event_data_end(&d));
     struct err err;
@@ -274,8 +272,7 @@ void action_note_limited(struct core *core, const char *id, const char *actor, u
 
 void action_describe_error(struct event_data *d, const struct err *err)
 {
-    event_data_str(d, "code", str_of(err_code_name(err->code)));
-    event_data_str(d, "message", str_of(err->msg));
+    EVENT_DATA_PUT(d, DATA_STR("code", err_code_name(err->code)), DATA_STR("message", err->msg));
 }
 
 uint64_t action_note_question(struct core *core, const struct guard_question *q, const char *actor, uint64_t cause,
@@ -286,8 +283,7 @@ uint64_t action_note_question(struct core *core, const struct guard_question *q,
 
 void action_fruitless(struct core *core, uint64_t tenant, uint64_t cause, enum event_kind action, const struct err *why)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "what", str_of(event_kind_name(action)));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("what", event_kind_name(action)));
     action_describe_error(&d, why);
     action_note_limited(core, tenant_log(core, tenant), NULL, cause, EVENT_SERVICE_REFUSED, event_data_end(&d));
 }

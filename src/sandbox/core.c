@@ -43,8 +43,7 @@ static const struct supervisor_ops supervisor_ops = {.on_ended = sandbox_on_ende
 
 static void core_log_started(struct core *core)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "version", str_of(core->config.version));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("version", core->config.version));
     (void)action_note(core, SERVICE_LOG_ID, NULL, 0, EVENT_SERVICE_STARTED, event_data_end(&d));
 }
 

@@ -67,10 +67,8 @@ static void export_done(struct exporter *x)
 
 static void export_give_up(struct exporter *x, const char *why)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "webhook", STR("export"));
-    event_data_u64(&d, "tries", x->tries);
-    event_data_str(&d, "message", str_of(why));
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_STR("webhook", "export"), DATA_U64("tries", x->tries), DATA_STR("message", why));
     action_note_limited(x->core, SERVICE_LOG_ID, NULL, 0, EVENT_WEBHOOK_FAILED, event_data_end(&d));
     for (size_t i = 0; i < EXPORT_SIGNALS; i++)
         mem_free(TAKE_PTR(x->bodies[i]));
@@ -246,7 +244,6 @@ static void export_forget(struct exporter *x)
 int export_set(struct core *core, const struct actor *actor, const json_t *json, struct err *err)
 {
     struct exporter *x = core->exporter;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     const char *url = json_string_value(json_object_get(json, "url"));
     const char *old = json_string_value(json_object_get(x->config, "url"));
@@ -254,7 +251,7 @@ int export_set(struct core *core, const struct actor *actor, const json_t *json,
     uint64_t seq;
     if (json && export_check(json, err) < 0)
         return -1;
-    event_data_str(&d, "target", str_of(url ? url : ""));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("target", url ? url : ""));
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_SERVICE_EXPORT, event_data_end(&d), &seq, err) < 0)
         return -1;
     int r = feed_bounds(core->config.events, &bounds, err);

@@ -50,7 +50,7 @@ void guard_describe(struct event_data *d, const struct guard_answer *answer)
     event_data_str(d, "rule", str_of(answer->rule));
     if (answer->risk)
         event_data_str(d, "risk", str_of(guard_risk_name(answer->risk)));
-    event_data_some(d, "reason", str_of(answer->reason));
+    EVENT_DATA_PUT(d, DATA_SOME("reason", str_of(answer->reason)));
 }
 
 /* ---- where rules are kept ---- */
@@ -270,9 +270,8 @@ enum guard_verdict guard_judge(struct core *core, const struct guard_question *q
 static int guard_record(struct core *core, const struct actor *actor, const struct guard_place *place,
                         const json_t *json, uint64_t *ret_seq, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     AUTO_FREE char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    event_data_str(&d, "level", str_of(guard_level_name(place->level)));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("level", guard_level_name(place->level)));
     if (place->level == GUARD_TENANT || place->level == GUARD_TEMPLATE)
         event_data_u64(&d, "tenant", place->tenant);
     if (place->level == GUARD_TEMPLATE)

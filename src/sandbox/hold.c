@@ -53,9 +53,7 @@ static void hold_free(struct hold *h)
 
 static void hold_end(struct hold *h, enum hold_state state, const char *how, const char *by)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "hold", str_of(h->info.id));
-    event_data_str(&d, "answer", str_of(how));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("hold", h->info.id), DATA_STR("answer", how));
     h->seq = action_note_question(h->core, &h->info.question, by, h->seq, EVENT_GUARD_ANSWERED, event_data_end(&d));
     h->state = state;
     list_remove(&h->all);
@@ -178,9 +176,7 @@ int hold_ask(struct core *core, struct holder *holder, const struct guard_questi
                        rule, kind);
     }
     h = hold_new(core, holder, q, answer);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "hold", str_of(h->info.id));
-    event_data_str(&d, "kind", str_of(kind));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("hold", h->info.id), DATA_STR("kind", kind));
     guard_describe(&d, answer);
     event_data_json(&d, "action", q->data);
     h->seq = action_note_question(core, q, h->info.question.actor.p, 0, EVENT_GUARD_ASKED, event_data_end(&d));
@@ -229,11 +225,9 @@ void hold_analysed(struct core *core, struct str id, enum guard_verdict verdict,
     h->info.answer.risk = risk;
     mem_free((char *)h->info.answer.reason);
     h->info.answer.reason = mem_strdup(reason);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "hold", str_of(h->info.id));
-    event_data_str(&d, "verdict", str_of(guard_verdict_name(verdict)));
-    event_data_str(&d, "risk", str_of(guard_risk_name(risk)));
-    event_data_str(&d, "reason", str_of(reason));
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_STR("hold", h->info.id), DATA_STR("verdict", guard_verdict_name(verdict)),
+                   DATA_STR("risk", guard_risk_name(risk)), DATA_STR("reason", reason));
     (void)action_note_question(core, &h->info.question, "analyser", h->seq, EVENT_GUARD_JUDGED, event_data_end(&d));
     if (verdict != GUARD_ASK)
         hold_end(h, verdict == GUARD_ALLOW ? HOLD_ALLOWED : HOLD_DENIED, verdict == GUARD_ALLOW ? "allowed" : "denied",

@@ -308,16 +308,14 @@ static int key_check(struct core *core, const struct principal *who, const struc
 
 static void key_describe(struct core *core, const struct key *k, struct event_data *d)
 {
-    event_data_str(d, "key", str_of(k->id));
-    event_data_str(d, "name", str_of(k->name));
-    event_data_str(d, "tenant", str_of(tenant_name(core, k->tenant)));
+    EVENT_DATA_PUT(d, DATA_STR("key", k->id), DATA_STR("name", k->name),
+                   DATA_STR("tenant", tenant_name(core, k->tenant)));
 }
 
 int key_create(struct core *core, const struct actor *actor, const struct key_spec *spec,
                char ret_key[static KEY_TEXT_LEN + 1], struct key_info *ret_info, struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    AUTO_EVENT_DATA struct event_data asked = EVENT_DATA_INIT;
     const char *tenant = tenant_name(core, actor->who.tenant);
     uint64_t seq;
     if (!tenant)
@@ -325,10 +323,9 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
     if (key_check(core, &actor->who, spec, err) < 0)
         return -1;
     /* The guard's question is the same each time: an id is not given out before. */
-    event_data_str(&asked, "name", spec->name);
-    event_data_str(&asked, "tenant", str_of(tenant));
-    event_data_str(&asked, "scope", str_of(scope_name(spec->scope)));
-    event_data_str(&asked, "sandbox", spec->sandbox);
+    AUTO_EVENT_DATA struct event_data asked =
+        EVENT_DATA(DATA_STR("name", spec->name), DATA_STR("tenant", tenant), DATA_STR("scope", scope_name(spec->scope)),
+                   DATA_STR("sandbox", spec->sandbox));
     if (action_allow(core, actor, EVENT_KEY_CREATE, event_data_end(&asked), err) < 0)
         return -1;
     struct key *k = mem_new(struct key);
@@ -343,8 +340,7 @@ int key_create(struct core *core, const struct actor *actor, const struct key_sp
     k->expires = spec->expires_ms ? clock_add_ms(k->created, spec->expires_ms) : 0;
     key_random(core->keys, text, &k->hash);
     key_describe(core, k, &d);
-    event_data_str(&d, "scope", str_of(scope_name(k->scope)));
-    event_data_some(&d, "sandbox", str_of(k->sandbox));
+    EVENT_DATA_PUT(&d, DATA_STR("scope", scope_name(k->scope)), DATA_SOME("sandbox", k->sandbox));
     if (action_record(core, SERVICE_LOG_ID, actor, EVENT_KEY_CREATE, event_data_end(&d), &seq, err) < 0 ||
         action_stored(core, actor, seq, EVENT_KEY_CREATE, key_store(core, k, err), err) < 0) {
         key_free(k);

@@ -141,16 +141,13 @@ int nest_check(const struct sandbox *sb, const struct nest_spec *spec, struct er
 static void nest_describe(const struct nest_spec *spec, struct event_data *d)
 {
     if (spec->root) {
-        event_data_str(d, "service", str_of(spec->root->name));
-        event_data_str(d, "template", str_of(spec->root->template_id));
-        event_data_str(d, "layer", str_of(spec->root->layer));
+        EVENT_DATA_PUT(d, DATA_STR("service", spec->root->name), DATA_STR("template", spec->root->template_id),
+                       DATA_STR("layer", spec->root->layer));
         return;
     }
-    event_data_str(d, "workspace", spec->workspace);
-    event_data_str(d, "mode", str_of(mode_names[spec->mode]));
-    event_data_flag(d, "own_tmp", spec->own_tmp);
-    event_data_flag(d, "own_network", spec->own_network);
-    event_data_count(d, "binds", spec->n_binds);
+    EVENT_DATA_PUT(d, DATA_STR("workspace", spec->workspace), DATA_STR("mode", mode_names[spec->mode]),
+                   DATA_FLAG("own_tmp", spec->own_tmp), DATA_FLAG("own_network", spec->own_network),
+                   DATA_COUNT("binds", spec->n_binds));
 }
 
 static void nest_take_root(struct sandbox *nest, const struct nest_root *root)

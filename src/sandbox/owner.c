@@ -55,11 +55,9 @@ static void owner_judge(struct owner *o)
     if (used < most - most / 10) {
         o->is_full = false;
     } else if (!o->is_full && used >= most - MIN(most / 50, (uint64_t)16 << 20)) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
         o->is_full = true;
-        event_data_some(&d, "tenant", str_of(tenant_name(o->core, o->tenant)));
-        event_data_u64(&d, "used_bytes", used);
-        event_data_u64(&d, "limit_bytes", most);
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_SOME("tenant", tenant_name(o->core, o->tenant)),
+                                                         DATA_U64("used_bytes", used), DATA_U64("limit_bytes", most));
         action_note_limited(o->core, SERVICE_LOG_ID, NULL, 0, EVENT_LIMIT_TENANT, event_data_end(&d));
     }
 }

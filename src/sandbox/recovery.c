@@ -70,8 +70,7 @@ static void recovery_on_listed(void *ctx, const struct sup_listed *listed)
 /* The state that it is taken over in, so that the log alone tells it. */
 static void recovery_note(struct sandbox *sb)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "state", str_of(sandbox_state_name(sb->info.state)));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("state", sandbox_state_name(sb->info.state)));
     action_observe(sb, 0, EVENT_SERVICE_RECOVERED, EVENT_OBSERVED_HOST, event_data_end(&d));
 }
 
@@ -133,8 +132,7 @@ static void leave_paused(struct sandbox *sb)
         volume_log_unmounted(sb);
     if (was_paused && !is_lost)
         return;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_bool(&d, "memory", has_memory);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_BOOL("memory", has_memory));
     if (is_lost)
         event_data_str(&d, "lost", STR("the service was stopped: what was in memory is gone, its files are there"));
     action_observe(sb, 0, EVENT_SANDBOX_PAUSED, EVENT_OBSERVED_HOST, event_data_end(&d));

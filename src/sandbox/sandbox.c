@@ -202,12 +202,10 @@ struct sandbox *sandbox_only(struct core *core, const struct principal *who)
 
 int sandbox_violated(struct sandbox *sb, const struct actor *actor, const struct sandbox_violation *v, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "environment", v->environment);
-    event_data_some(&d, "commit", v->commit);
-    event_data_some(&d, "path", v->path);
-    event_data_str(&d, "reason", v->reason);
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_STR("environment", v->environment), DATA_SOME("commit", v->commit), DATA_SOME("path", v->path),
+                   DATA_STR("reason", v->reason));
     return action_permit(sb, actor, EVENT_ENV_VIOLATION, event_data_end(&d), &seq, err) < 0
                ? -1
                : keeper_commit(sb->core->keeper, err);
@@ -229,9 +227,8 @@ int sandbox_received(struct sandbox *sb, const struct actor *actor, const struct
         buf_printf(&all, "%c\"%.*s\"", i ? ',' : '[', STR_ARG(r->commits[i]));
     }
     buf_append_char(&all, ']');
-    event_data_str(&d, "environment", r->environment);
-    event_data_json(&d, "commits", buf_str(&all));
-    event_data_str(&d, "digest", r->digest);
+    EVENT_DATA_PUT(&d, DATA_STR("environment", r->environment), DATA_JSON("commits", buf_str(&all)),
+                   DATA_STR("digest", r->digest));
     return action_permit(sb, actor, EVENT_ENV_RECEIVED, event_data_end(&d), ret_seq, err) < 0
                ? -1
                : keeper_commit(sb->core->keeper, err);

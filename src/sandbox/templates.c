@@ -126,9 +126,8 @@ static void put_tags(struct event_data *d, const struct str *tags, size_t n)
 int core_template_request(struct core *core, const struct actor *actor, const struct template_request *request,
                           const struct template_build **ret_build, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "name", request->name);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("name", request->name));
     if (request->n_tags)
         put_tags(&d, request->tags, request->n_tags);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REQUEST, event_data_end(&d), &seq, err) < 0)
@@ -143,9 +142,8 @@ int core_template_request(struct core *core, const struct actor *actor, const st
 int core_template_tag(struct core *core, const struct actor *actor, struct str target, const struct str *tags, size_t n,
                       const char **ret_build, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "template", target);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", target));
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_TAG, event_data_end(&d), &seq, err) < 0)
         return -1;
@@ -156,9 +154,8 @@ int core_template_tag(struct core *core, const struct actor *actor, struct str t
 int core_template_untag(struct core *core, const struct actor *actor, struct str name, const struct str *tags, size_t n,
                         struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "template", name);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", name));
     put_tags(&d, tags, n);
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_UNTAG, event_data_end(&d), &seq, err) < 0)
         return -1;
@@ -168,10 +165,8 @@ int core_template_untag(struct core *core, const struct actor *actor, struct str
 
 int core_template_publish(struct core *core, const struct actor *actor, struct str ref, bool is_public, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "template", ref);
-    event_data_bool(&d, "public", is_public);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", ref), DATA_BOOL("public", is_public));
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_PUBLISH, event_data_end(&d), &seq, err) < 0)
         return -1;
     return action_end(core, actor, seq, EVENT_TEMPLATE_PUBLISH,
@@ -222,9 +217,8 @@ static int templates_drop(struct core *core, uint64_t view, struct str ref, stru
 
 int core_template_remove(struct core *core, const struct actor *actor, struct str ref, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "template", ref);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", ref));
     if (action_on(core, SERVICE_LOG_ID, actor, EVENT_TEMPLATE_REMOVE, event_data_end(&d), &seq, err) < 0 ||
         action_end(core, actor, seq, EVENT_TEMPLATE_REMOVE, templates_drop(core, actor->who.view, ref, err), err) < 0 ||
         keeper_commit(core->keeper, err) < 0)

@@ -286,12 +286,11 @@ int tenant_of_uid(struct core *core, const struct actor *actor, uid_t uid, uint6
 int tenant_set(struct core *core, const struct actor *actor, struct str name, const int64_t limits[static QUOTA_MAX],
                struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     struct tenant *t;
     uint64_t seq;
     if (tenant_of_name(core, name, &t, err) < 0)
         return -1;
-    event_data_str(&d, "tenant", name);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("tenant", name));
     describe_limits(&d, limits);
     if (action_service(core, actor, EVENT_TENANT_SET, &d, &seq, err) < 0 ||
         action_stored(core, actor, seq, EVENT_TENANT_SET, put_limits(core, t->number, limits, err), err) < 0)
@@ -326,12 +325,11 @@ static int refuse_owner(struct core *core, const struct tenant *t, struct err *e
 int tenant_remove(struct core *core, const struct actor *actor, struct str name, struct err *err)
 {
     struct tenants *all = core->tenants;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     struct tenant *t;
     uint64_t seq;
     if (tenant_of_name(core, name, &t, err) < 0 || refuse_owner(core, t, err) < 0)
         return -1;
-    event_data_str(&d, "tenant", name);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("tenant", name));
     if (action_service(core, actor, EVENT_TENANT_REMOVE, &d, &seq, err) < 0 ||
         action_stored(core, actor, seq, EVENT_TENANT_REMOVE, tenant_rows_delete(core->config.store, t->number, err),
                       err) < 0)

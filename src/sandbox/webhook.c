@@ -114,11 +114,8 @@ static void hook_done(struct hook *h)
 
 static void hook_give_up(struct hook *h, const char *why)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "webhook", str_of(h->w.id));
-    event_data_str(&d, "what", str_of(h->what));
-    event_data_u64(&d, "tries", h->tries);
-    event_data_str(&d, "message", str_of(why));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("webhook", h->w.id), DATA_STR("what", h->what),
+                                                     DATA_U64("tries", h->tries), DATA_STR("message", why));
     action_note_limited(h->all->core, SERVICE_LOG_ID, NULL, 0, EVENT_WEBHOOK_FAILED, event_data_end(&d));
     hook_done(h);
 }
@@ -362,10 +359,9 @@ static void hook_describe(const struct core *core, const json_t *config, uint64_
     struct str url = str_of(json_string_value(json_object_get(config, "url")));
     url.n = strcspn(url.p, ":") + 3;
     url.n += strcspn(url.p + url.n, "/?#");
-    event_data_str(d, "name", str_of(json_string_value(json_object_get(config, "name"))));
-    event_data_str(d, "target", url);
-    event_data_bool(d, "enabled", json_is_true(json_object_get(config, "enabled")));
-    event_data_str(d, "tenant", str_of(tenant_name((struct core *)core, tenant)));
+    EVENT_DATA_PUT(d, DATA_STR("name", json_string_value(json_object_get(config, "name"))), DATA_STR("target", url),
+                   DATA_BOOL("enabled", json_is_true(json_object_get(config, "enabled"))),
+                   DATA_STR("tenant", tenant_name((struct core *)core, tenant)));
 }
 
 static int hook_act(struct core *core, const struct actor *actor, enum event_kind kind, const json_t *config,

@@ -24,14 +24,13 @@ void cell_end(struct code_cell *cell)
         loop_alarm_clear(sb->core->loop, &x->again);
     list_remove(&cell->node);
     if (cell->seq && !sb->core->closing) {
-        event_data_u64(&cell->told, "count", cell->count);
-        event_data_u64(&cell->told, "stdout_bytes", cell->bytes[0]);
-        event_data_u64(&cell->told, "stderr_bytes", cell->bytes[1]);
+        EVENT_DATA_PUT(&cell->told, DATA_U64("count", cell->count), DATA_U64("stdout_bytes", cell->bytes[0]),
+                       DATA_U64("stderr_bytes", cell->bytes[1]));
         if (cell->n_results) {
             (void)buf_append_char(&cell->results, ']');
             event_data_json(&cell->told, "results", buf_str(&cell->results));
         }
-        event_data_flag(&cell->told, "interrupted", cell->is_interrupted);
+        EVENT_DATA_PUT(&cell->told, DATA_FLAG("interrupted", cell->is_interrupted));
         action_observe(sb, cell->seq, EVENT_CODE_DONE, EVENT_CLAIMED, event_data_end(&cell->told));
     }
     (void)cell_tell(cell, CODE_END, NULL);
@@ -45,8 +44,7 @@ void cell_end(struct code_cell *cell)
 void cell_note_error(struct code_cell *cell, const struct code_frame *f)
 {
     if (!cell->has_failed) {
-        event_data_str(&cell->told, "error", f->name);
-        event_data_str(&cell->told, "message", f->value);
+        EVENT_DATA_PUT(&cell->told, DATA_STR("error", f->name), DATA_STR("message", f->value));
     }
     cell->has_failed = true;
 }
@@ -125,13 +123,10 @@ static int cell_request(struct code_cell *cell, const struct code_spec *spec, st
 static int cell_begin(struct code_cell *cell, const struct actor *actor, const struct code_spec *spec, struct err *err)
 {
     struct code_context *x = cell->context;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (cell_request(cell, spec, err) < 0 || (!x->follow && context_start(x, actor, false, err) < 0))
         return -1;
-    event_data_str(&d, "context", str_of(x->id));
-    event_data_str(&d, "language", str_of(x->language));
-    event_data_str(&d, "code", spec->code);
-    event_data_count(&d, "envs", spec->n_envs);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("context", x->id), DATA_STR("language", x->language),
+                                                     DATA_STR("code", spec->code), DATA_COUNT("envs", spec->n_envs));
     return action_begin(x->code->sb, actor, EVENT_CODE_RUN, event_data_end(&d), &cell->seq, err);
 }
 
@@ -219,9 +214,8 @@ void code_leave(struct code_cell *cell)
 
 int code_interrupt(struct code_cell *cell, const struct actor *actor, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t cause;
-    event_data_str(&d, "context", str_of(cell->context->id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("context", cell->context->id));
     if (action_begin(cell->context->code->sb, actor, EVENT_CODE_INTERRUPT, event_data_end(&d), &cause, err) < 0)
         return -1;
     cell->is_interrupted = true;

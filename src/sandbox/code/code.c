@@ -243,9 +243,8 @@ static int context_stop(struct sandbox *sb, const struct actor *actor, struct st
     struct code_context *x = context_find(code_of(sb), id);
     if (!x)
         return err_set(err, ERR_NOT_FOUND, "Context %.*s not found", STR_ARG_MAX(id, CODE_ID_MAX));
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t cause;
-    event_data_str(&d, "context", str_of(x->id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("context", x->id));
     if (action_begin(sb, actor, removes ? EVENT_CODE_REMOVE : EVENT_CODE_RESTART, event_data_end(&d), &cause, err) < 0)
         return -1;
     x->removed = removes;

@@ -157,8 +157,7 @@ int exec_input(struct sandbox *sb, const struct actor *actor, const struct exec_
 {
     if (bytes.n > INPUT_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "more than %d MiB of input at once", INPUT_MAX >> 20);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "bytes", bytes.n);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("bytes", bytes.n));
     if (exec_call_begin(sb, actor, which, EVENT_EXEC_INPUT, &d, err) < 0)
         return -1;
     return put_input(sb, which, pty, bytes, done, ctx, ret_call, err);
@@ -187,8 +186,7 @@ int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec
 {
     if (signal < 1 || signal > 64)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no signal %d", signal);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_i64(&d, "signal", signal);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_I64("signal", signal));
     struct buf *b = exec_call_ask(sb, actor, which, WIRE_SIGNAL, EVENT_EXEC_SIGNAL, &d, err);
     if (!b)
         return -1;
@@ -199,9 +197,7 @@ int exec_signal(struct sandbox *sb, const struct actor *actor, const struct exec
 int exec_resize(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint16_t cols,
                 uint16_t rows, exec_done_fn done, void *ctx, struct exec_call **ret_call, struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "cols", cols);
-    event_data_u64(&d, "rows", rows);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("cols", cols), DATA_U64("rows", rows));
     struct buf *b = exec_call_ask(sb, actor, which, WIRE_RESIZE, EVENT_EXEC_RESIZE, &d, err);
     if (!b)
         return -1;

@@ -77,9 +77,8 @@ static void flush_head(struct exec_log *log)
         return;
     log->head_done = true;
     loop_alarm_clear(log->sb->core->loop, &log->head_alarm);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     AUTO_BUF struct buf runs = BUF_INIT(EVENT_DATA_MAX);
-    event_data_u64(&d, "pid", log->pid);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("pid", log->pid));
     (void)buf_append_char(&runs, '[');
     size_t from = 0;
     for (size_t i = 0; i < log->n_runs; i++) {
@@ -227,18 +226,16 @@ static void tell_artefacts(struct exec_log *log, struct event_data *d)
         }
         if (!*w)
             continue;
-        AUTO_EVENT_DATA struct event_data one = EVENT_DATA_INIT;
-        event_data_str(&one, "channel", str_of(channel_names[i]));
-        event_data_str(&one, "sha256", str_of(artefact_written(*w)->digest));
-        event_data_u64(&one, "bytes", artefact_written(*w)->bytes);
-        event_data_count(&one, "cut", artefact_written(*w)->dropped);
+        AUTO_EVENT_DATA struct event_data one = EVENT_DATA(
+            DATA_STR("channel", channel_names[i]), DATA_STR("sha256", artefact_written(*w)->digest),
+            DATA_U64("bytes", artefact_written(*w)->bytes), DATA_COUNT("cut", artefact_written(*w)->dropped));
         (void)buf_append_char(&all, buf_len(&all) ? ',' : '[');
         (void)buf_append_str(&all, event_data_end(&one));
     }
     (void)buf_append_char(&all, ']');
     if (buf_len(&all) > 1 && !buf_error(&all))
         event_data_json(d, "artefacts", buf_str(&all));
-    event_data_count(d, "output_lost", log->lost);
+    EVENT_DATA_PUT(d, DATA_COUNT("output_lost", log->lost));
 }
 
 /* The last event of the log names them. */
@@ -329,19 +326,18 @@ void exec_log_resume(struct exec_log *log, uint64_t base, bool head_done)
 void exec_log_exit(struct exec_log *log, const struct exec_exit *exit, usec_t duration, bool expired,
                    enum event_grade grade, const struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (log->n_runs)
         flush_head(log);
-    event_data_count(&d, "pid", log->pid);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_COUNT("pid", log->pid));
     if (err) {
         action_describe_error(&d, err);
     } else {
         event_data_u64(&d, exit->signaled ? "signal" : "exit_code", exit->code);
     }
-    event_data_flag(&d, "deadline_exceeded", expired);
+    EVENT_DATA_PUT(&d, DATA_FLAG("deadline_exceeded", expired));
     if (log->pid) {
-        event_data_u64(&d, "output_bytes", log->base + log->bytes);
-        event_data_u64(&d, "duration_ms", duration / USEC_PER_MS);
+        EVENT_DATA_PUT(&d, DATA_U64("output_bytes", log->base + log->bytes),
+                       DATA_U64("duration_ms", duration / USEC_PER_MS));
     }
     tell_artefacts(log, &d);
     if (log->pid)

@@ -169,17 +169,14 @@ static void find_cause(struct taking_over *t, struct process *p)
         return;
     first->started = true;
     p->log.cause = first->seq;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "pid", p->pid);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("pid", p->pid));
     action_observe(t->sb, first->seq, EVENT_EXEC_STARTED, EVENT_CLAIMED, event_data_end(&d));
 }
 
 /* It came with a snapshot's memory: nobody started it here, so what is recorded of it is of this. */
 static void exec_recover_found(struct taking_over *t, struct process *p)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "pid", p->pid);
-    event_data_bool(&d, "found", true);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("pid", p->pid), DATA_BOOL("found", true));
     p->log.cause =
         action_note(t->sb->core, t->sb->info.id, NULL, t->sb->create_seq, EVENT_EXEC_STARTED, event_data_end(&d));
 }
@@ -284,9 +281,8 @@ void exec_carry(struct sandbox *sb, uint64_t before, uint64_t last)
     LIST_FOREACH (struct process, p, &sb->processes, node) {
         if (p->ended || !p->log.cause || p->log.cause >= before || p->carried >= before)
             continue;
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_u64(&d, "pid", p->pid);
-        event_data_bool(&d, "output", p->log.head_done);
+        AUTO_EVENT_DATA struct event_data d =
+            EVENT_DATA(DATA_U64("pid", p->pid), DATA_BOOL("output", p->log.head_done));
         if (p->expired || p->alarm.slot)
             event_data_u64(&d, "deadline", clock_real() + (p->expired ? 0 : p->alarm.at - MIN(now, p->alarm.at)));
         action_observe(sb, p->log.cause, EVENT_EXEC_CARRIED, EVENT_OBSERVED_HOST, event_data_end(&d));

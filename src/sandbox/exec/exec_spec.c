@@ -122,7 +122,7 @@ void exec_spec_describe(const struct exec_spec *spec, struct event_data *d)
     (void)buf_append_char(&args, ']');
     if (!buf_error(&args))
         event_data_json(d, "args", buf_str(&args));
-    event_data_flag(d, "args_cut", cut || buf_error(&args));
+    EVENT_DATA_PUT(d, DATA_FLAG("args_cut", cut || buf_error(&args)));
     (void)buf_append_char(&envs, '[');
     for (size_t i = 0; i < spec->n_envs && buf_len(&envs) < LIST_MAX; i++) {
         if (i)
@@ -136,11 +136,9 @@ void exec_spec_describe(const struct exec_spec *spec, struct event_data *d)
         event_data_str(d, "cwd", spec->cwd);
     if (spec->user.n)
         event_data_str(d, "user", spec->user);
-    event_data_some(d, "tag", spec->tag);
-    event_data_flag(d, "pty", spec->pty);
+    EVENT_DATA_PUT(d, DATA_SOME("tag", spec->tag), DATA_FLAG("pty", spec->pty));
     if (spec->pty && spec->cols && spec->rows) {
-        event_data_u64(d, "cols", spec->cols);
-        event_data_u64(d, "rows", spec->rows);
+        EVENT_DATA_PUT(d, DATA_U64("cols", spec->cols), DATA_U64("rows", spec->rows));
     }
-    event_data_count(d, "timeout_ms", spec->timeout_ms);
+    EVENT_DATA_PUT(d, DATA_COUNT("timeout_ms", spec->timeout_ms));
 }

@@ -104,8 +104,7 @@ int file_action(struct sandbox *sb, const struct actor *actor, enum event_kind k
     if (files_check_text("user", user, err) < 0 || files_check_text("path", path, err) < 0 ||
         files_check_text("destination", destination, err) < 0)
         return -1;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "path", path);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("path", path));
     if (kind == EVENT_FILE_MOVE)
         event_data_str(&d, "destination", destination);
     if (user.n)

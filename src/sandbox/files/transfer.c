@@ -205,8 +205,7 @@ int dial_open(struct sandbox *sb, const struct actor *actor, uint16_t port, cons
     uint64_t cause;
     if (!port)
         return err_set(err, ERR_INVALID_ARGUMENT, "there is no port 0");
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "port", port);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("port", port));
     const struct event_limit limit = event_limit_after(sb->n_dials_told, DIALS_PER_SEC);
     if (action_begin_limited(sb, actor, EVENT_DIAL, event_data_end(&d), &limit, &cause, err) < 0)
         return -1;

@@ -133,7 +133,6 @@ static const char *stuck_pattern(const struct stuck_action *const *last, size_t 
 
 static void stuck_tell(struct sandbox *sb, const struct stuck_action *const *last, size_t n, const char *pattern)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     AUTO_BUF struct buf seqs = BUF_INIT(1024);
     struct stuck *s = sb->stuck;
     enum guard_stuck action = guard_stuck_of(sb);
@@ -142,9 +141,10 @@ static void stuck_tell(struct sandbox *sb, const struct stuck_action *const *las
     for (size_t i = n; i-- > 0;)
         buf_printf(&seqs, "%s%llu", buf_len(&seqs) ? "," : "[", (unsigned long long)last[i]->seq);
     (void)buf_append_char(&seqs, ']');
-    event_data_str(&d, "pattern", str_of(pattern));
-    event_data_json(&d, "actions", buf_str(&seqs));
-    event_data_str(&d, "do", str_of(action == STUCK_KILL ? "kill" : action == STUCK_PAUSE ? "pause" : "notify"));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("pattern", pattern), DATA_JSON("actions", buf_str(&seqs)),
+                                                     DATA_STR("do", action == STUCK_KILL    ? "kill"
+                                                                    : action == STUCK_PAUSE ? "pause"
+                                                                                            : "notify"));
     (void)action_note(sb->core, sb->info.id, NULL, last[0]->seq, EVENT_GUARD_STUCK, event_data_end(&d));
     sb->info.stuck = pattern;
     if (action == STUCK_NOTIFY || !list_empty(&s->job.node))

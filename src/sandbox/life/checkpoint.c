@@ -187,11 +187,10 @@ static int checkpoint_room(struct checkpoints *c, struct err *err)
 
 static void checkpoint_refused(struct checkpoints *c, uint64_t seq, const struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (c->is_full)
         return;
     c->is_full = true;
-    event_data_str(&d, "failed", str_of(err->msg));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("failed", err->msg));
     action_observe(c->sb, seq, EVENT_SANDBOX_CHECKPOINTED, EVENT_OBSERVED_HOST, event_data_end(&d));
 }
 
@@ -334,9 +333,8 @@ void rewind_forget(struct sandbox *sb)
 
 void rewind_done(struct sandbox *sb)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "checkpoint", sb->checkpoints->back.seq);
-    event_data_str(&d, "layer", str_of(sb->checkpoints->back.layer));
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_U64("checkpoint", sb->checkpoints->back.seq), DATA_STR("layer", sb->checkpoints->back.layer));
     action_observe(sb, sb->pause_seq, EVENT_SANDBOX_REWOUND, EVENT_OBSERVED_HOST, event_data_end(&d));
     rewind_forget(sb);
 }
@@ -378,9 +376,7 @@ int sandbox_rewind(struct sandbox *sb, const struct actor *actor, uint64_t seq, 
     if (rewind_permitted(sb, seq, err) < 0)
         return -1;
     const struct checkpoint one = *checkpoint_find(sb, seq);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "seq", seq);
-    event_data_u64(&d, "checkpoint", one.seq);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("seq", seq), DATA_U64("checkpoint", one.seq));
     if (action_permit(sb, actor, EVENT_SANDBOX_REWIND, event_data_end(&d), &action, err) < 0)
         return -1;
     sb->checkpoints->back = one;

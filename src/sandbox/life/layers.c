@@ -209,7 +209,6 @@ static void keep_suspects(struct collecting *c)
 
 static void record(const struct collecting *c, const struct err *err)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t n = 0, bytes = 0;
     for (size_t i = 0; i < c->at; i++) {
         n += c->found[i].dropped;
@@ -217,8 +216,7 @@ static void record(const struct collecting *c, const struct err *err)
     }
     if (c->dry_run || c->core->closing || (!n && !c->cause))
         return;
-    event_data_u64(&d, "layers", n);
-    event_data_u64(&d, "bytes", bytes);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("layers", n), DATA_U64("bytes", bytes));
     if (err)
         action_describe_error(&d, err);
     (void)action_note(c->core, SERVICE_LOG_ID, NULL, c->cause, EVENT_POOL_COLLECTED, event_data_end(&d));

@@ -165,13 +165,11 @@ static void life_finish(struct sandbox *sb, const struct event_draft *event)
 
 static void finish_with(struct sandbox *sb, enum event_grade grade, const struct sup_ended *ended)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "cause", str_of(sb->fails ? "failed" : sb->end_cause));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("cause", sb->fails ? "failed" : sb->end_cause));
     if (sb->failure.code)
         event_data_str(&d, "message", str_of(sb->failure.msg));
     if (ended) {
-        event_data_u64(&d, "status", ended->status);
-        event_data_u64(&d, "oom_kills", ended->oom_kills);
+        EVENT_DATA_PUT(&d, DATA_U64("status", ended->status), DATA_U64("oom_kills", ended->oom_kills));
     }
     life_finish(sb, &(struct event_draft){.kind = sb->fails ? EVENT_SANDBOX_FAILED : EVENT_SANDBOX_ENDED,
                                           .source = grade == EVENT_OBSERVED_KERNEL ? EVENT_KERNEL : EVENT_HOST,
@@ -244,8 +242,7 @@ void sandbox_end(struct sandbox *sb, const struct ending *e)
         (void)err_set(&sb->failure, e->code ? e->code : ERR_UNAVAILABLE, "the sandbox failed: %s", e->what);
     say_why(sb, &why);
     life_let_go(sb, &why);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_some(&d, "what", str_of(e->what));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_SOME("what", e->what));
     uint64_t seq = sandbox_move(sb, SANDBOX_STOPPING,
                                 &(struct event_draft){.kind = e->kind,
                                                       .source = EVENT_HOST,
@@ -280,8 +277,7 @@ void sandbox_on_ended(void *ctx, const struct sup_ended *ended)
         return;
     const char *cause = ended->cause < ARRAY_SIZE(names) && names[ended->cause] ? names[ended->cause] : "exited";
     if (ended->oom_kills > sb->oom_kills) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_u64(&d, "kills", ended->oom_kills - sb->oom_kills);
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("kills", ended->oom_kills - sb->oom_kills));
         sb->oom_kills = ended->oom_kills;
         action_observe(sb, 0, EVENT_LIMIT_OOM, EVENT_OBSERVED_KERNEL, event_data_end(&d));
     }

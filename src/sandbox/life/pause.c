@@ -140,10 +140,8 @@ static void paused(struct sandbox *sb)
     sb->info.has_memory = memory;
     sb->info.on_disk = sb->pause_to_disk;
     rows_extra(sb);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_bool(&d, "memory", memory);
-    event_data_flag(&d, "disk", sb->pause_to_disk);
-    event_data_u64(&d, "us", clock_mono() - sb->pause_began);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_BOOL("memory", memory), DATA_FLAG("disk", sb->pause_to_disk),
+                                                     DATA_U64("us", clock_mono() - sb->pause_began));
     pause_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, &d);
     /* It is asleep whether the store takes it or not: a new worker finds that out from coved. */
     if (keeper_commit(sb->core->keeper, &err) < 0)
@@ -192,9 +190,7 @@ static void pause_failed(struct sandbox *sb, const struct err *err)
         return;
     }
     (void)err_prefix(&why, "pause sandbox %s", sb->info.id);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "failed", STR("pause"));
-    event_data_str(&d, "message", str_of(why.msg));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("failed", "pause"), DATA_STR("message", why.msg));
     pause_move(sb, SANDBOX_RUNNING, EVENT_SANDBOX_RESUMED, &d);
     keeper_wrote(sb->core->keeper);
     if (!sb->session)
@@ -288,9 +284,8 @@ static int pause_ask(struct sandbox *sb, const struct actor *actor, enum sup_pau
                      void *ctx, struct err *err)
 {
     uint64_t seq;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_bool(&d, "memory", kind != SUP_PAUSE_FILES);
-    event_data_flag(&d, "disk", kind == SUP_PAUSE_DISK);
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_BOOL("memory", kind != SUP_PAUSE_FILES), DATA_FLAG("disk", kind == SUP_PAUSE_DISK));
     if (sb->info.state == SANDBOX_RUNNING && start_is_under_way(sb))
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is still being started", sb->info.id);
     if (action_begin(sb, actor, EVENT_SANDBOX_PAUSE, event_data_end(&d), &seq, err) < 0)
@@ -315,7 +310,6 @@ int sandbox_pause_to_disk(struct sandbox *sb, const struct actor *actor, sandbox
 
 void pause_expired(struct sandbox *sb)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     bool memory = wants_memory(sb);
     struct event_draft expired = {.sandbox = sb->info.id,
                                   .kind = EVENT_SANDBOX_EXPIRED,
@@ -328,7 +322,7 @@ void pause_expired(struct sandbox *sb)
     uint64_t seq = 0;
     if (event_append(sb->core->config.events, &expired, &seq, &err) < 0)
         core_unrecorded(sb->core, &err);
-    event_data_bool(&d, "memory", memory);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_BOOL("memory", memory));
     if (!memory && !sb->info.pause_files_only)
         event_data_str(&d, "reason",
                        STR("its processes can't be stopped where they are: they are ended, its files are kept"));

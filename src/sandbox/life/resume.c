@@ -33,9 +33,8 @@ void resume_runs(struct sandbox *sb)
     i->has_memory = i->on_disk = false;
     sb->end_retry = 0;
     rows_end_at(sb);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_bool(&d, "memory", memory);
-    event_data_u64(&d, "us", clock_mono() - sb->pause_began);
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_BOOL("memory", memory), DATA_U64("us", clock_mono() - sb->pause_began));
     if (!memory && sb->info.start_failed)
         event_data_str(&d, "start_failed", str_of(sb->info.start_failed));
     if (!memory && sb->info.volumes_failed)
@@ -58,10 +57,8 @@ void resume_failed(struct sandbox *sb, const struct err *err)
     rewind_forget(sb);
     if (sb->session_broke)
         pause_drop_session(sb);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "failed", STR("resume"));
-    event_data_str(&d, "message", str_of(why.msg));
-    event_data_bool(&d, "memory", sb->info.has_memory);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("failed", "resume"), DATA_STR("message", why.msg),
+                                                     DATA_BOOL("memory", sb->info.has_memory));
     pause_move(sb, SANDBOX_PAUSED, EVENT_SANDBOX_PAUSED, &d);
     rows_extra(sb);
     keeper_wrote(sb->core->keeper);
@@ -171,9 +168,7 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
         /* The longest that somebody asked for; 0 is for ever. */
         uint64_t before = sb->resume_timeout_ms;
         uint64_t longest = !how->has_timeout ? before : before && timeout_ms ? MAX(before, timeout_ms) : 0;
-        AUTO_EVENT_DATA struct event_data joins = EVENT_DATA_INIT;
-        event_data_u64(&joins, "timeout_ms", longest);
-        event_data_bool(&joins, "joins", true);
+        AUTO_EVENT_DATA struct event_data joins = EVENT_DATA(DATA_U64("timeout_ms", longest), DATA_BOOL("joins", true));
         if (action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&joins), &seq, err) < 0)
             return -1;
         sb->resume_timeout_ms = longest;
@@ -183,9 +178,8 @@ int sandbox_resume(struct sandbox *sb, const struct actor *actor, const struct s
     if (sb->info.state != SANDBOX_PAUSED)
         return err_set(err, ERR_FAILED_PRECONDITION, "sandbox %s is %s", sb->info.id,
                        sandbox_state_name(sb->info.state));
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "timeout_ms", timeout_ms);
-    event_data_bool(&d, "memory", sb->info.has_memory && !how->cold);
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_U64("timeout_ms", timeout_ms), DATA_BOOL("memory", sb->info.has_memory && !how->cold));
     const bool on_files = how->cold || !sb->info.has_memory || sb->info.on_disk;
     if (resume_limit(sb->core, err) < 0 || (on_files && owner_check(sb->core, sb->info.tenant, err) < 0) ||
         action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&d), &seq, err) < 0)

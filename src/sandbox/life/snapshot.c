@@ -74,8 +74,7 @@ static void on_stored(void *ctx, const union sup_message *answer, const struct e
         return;
     }
     fault_point("core.store.answered");
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "layer", str_of(s->layer));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("layer", s->layer));
     if (answer && answer->stored.is_unchanged) {
         layers_settled(sb->core, s->layer);
         snapshot_finish(s, &answer->stored, NULL);
@@ -257,12 +256,10 @@ static int snapshot_add(const struct snapshot *s, const struct template **ret_te
         new.of = NULL;
     if (template_add_snapshot(core->templates, &new, ret_template, err) < 0)
         return -1;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "template", str_of((*ret_template)->id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", (*ret_template)->id));
     if (template_info_find(core->templates, TENANT_ANY, str_of((*ret_template)->id), &made, &none) == 0 && made.name)
         event_data_str(&d, "name", str_of(made.name));
-    event_data_str(&d, "layer", str_of(s->layer));
-    event_data_str(&d, "sandbox", str_of(i->id));
+    EVENT_DATA_PUT(&d, DATA_STR("layer", s->layer), DATA_STR("sandbox", i->id));
     action_note(core, tenant_log(core, i->tenant), NULL, 0, EVENT_TEMPLATE_BUILT, event_data_end(&d));
     fault_point("core.snapshot.added");
     keeper_settle(core->keeper);
@@ -301,7 +298,7 @@ int sandbox_snapshot(struct sandbox *sb, const struct actor *actor, struct str n
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (name.n)
         event_data_str(&d, "name", name);
-    event_data_flag(&d, "memory", memory);
+    EVENT_DATA_PUT(&d, DATA_FLAG("memory", memory));
     if (action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;
     layer_name_new(layer);
@@ -342,9 +339,7 @@ int sandbox_store_layer(struct sandbox *sb, const struct actor *actor, const cha
     uint64_t seq;
     if (!layer_name_is(layer) || strlen(layer) != LAYER_NAME_LEN)
         return err_set(err, ERR_INVALID_ARGUMENT, "'%.80s' is not the name of a new layer", layer);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "layer", str_of(layer));
-    event_data_flag(&d, "memory", memory);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("layer", layer), DATA_FLAG("memory", memory));
     if (store_permitted(sb, err) < 0 || (memory && store_memory_permitted(sb, err) < 0) ||
         action_permit(sb, actor, EVENT_SANDBOX_SNAPSHOT, event_data_end(&d), &seq, err) < 0)
         return -1;

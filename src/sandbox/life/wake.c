@@ -38,9 +38,7 @@ static int resume(struct sandbox *sb, const struct actor *actor, struct err *err
     }
     if (timeout_ms)
         timeout_ms = MIN(MAX(timeout_ms, (uint64_t)WAKE_TIMEOUT_MS), sb->core->config.max_timeout_ms);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_bool(&d, "traffic", true);
-    event_data_u64(&d, "timeout_ms", timeout_ms);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_BOOL("traffic", true), DATA_U64("timeout_ms", timeout_ms));
     if (resume_limit(sb->core, err) < 0 ||
         action_permit(sb, actor, EVENT_SANDBOX_RESUME, event_data_end(&d), &seq, err) < 0)
         return -1;

@@ -49,8 +49,7 @@ void network_set_state(struct network *n, int state, const char *why)
     n->state = state;
     if (before == state || network_closes(n) || (before == NETWORK_UNKNOWN && state == NETWORK_UP))
         return;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_some(&d, "why", str_of(why));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_SOME("why", why));
     action_observe(n->sb, 0, state == NETWORK_UP ? EVENT_NET_UP : EVENT_NET_DOWN, EVENT_OBSERVED_HOST,
                    event_data_end(&d));
 }
@@ -415,13 +414,12 @@ static void on_down(void *ctx, const char *why)
 /* False: what it says makes no sense. */
 static bool network_log_secret(struct core *core, const char *name, const char *what, int64_t uid)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     char actor[32];
     bool is_set = strcmp(what, "set") == 0;
     if (!name[0] || (!is_set && strcmp(what, "removed") != 0) || uid < 0 || uid > UINT32_MAX)
         return false;
     (void)snprintf(actor, sizeof(actor), "cli:uid=%lld", (long long)uid);
-    event_data_str(&d, "name", str_of(name));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("name", name));
     (void)action_note(core, SERVICE_LOG_ID, actor, 0, is_set ? EVENT_SECRET_SET : EVENT_SECRET_REMOVED,
                       event_data_end(&d));
     return true;

@@ -80,12 +80,9 @@ static void tell_sums(struct network *n)
     loop_alarm_clear(n->sb->core->loop, &n->sums_alarm);
     if (!s.opened && !s.closed)
         return;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "opened", s.opened);
-    event_data_u64(&d, "closed", s.closed);
-    event_data_u64(&d, "sent", s.sent);
-    event_data_u64(&d, "received", s.received);
-    event_data_u64(&d, "us", clock_mono() - s.since);
+    AUTO_EVENT_DATA struct event_data d =
+        EVENT_DATA(DATA_U64("opened", s.opened), DATA_U64("closed", s.closed), DATA_U64("sent", s.sent),
+                   DATA_U64("received", s.received), DATA_U64("us", clock_mono() - s.since));
     (void)append(n, EVENT_NET_FLOWS, 0, 0, &d);
 }
 
@@ -127,7 +124,7 @@ static void describe_flow(struct told *t, struct event_data *d)
     put_count(t, d, "port");
     put_number(t, d, "rule", false);
     t->is_wrong |= has(t, "intercepted") && !json_is_boolean(json_object_get(t->message, "intercepted"));
-    event_data_flag(d, "intercepted", json_is_true(json_object_get(t->message, "intercepted")));
+    EVENT_DATA_PUT(d, DATA_FLAG("intercepted", json_is_true(json_object_get(t->message, "intercepted"))));
 }
 
 static void network_log_on_open(struct network *n, struct told *t)
@@ -156,8 +153,7 @@ static void on_close(struct network *n, struct told *t)
     uint64_t flow = network_log_count(t, "flow"), sent = network_log_count(t, "sent"),
              received = network_log_count(t, "received");
     describe_flow(t, &d);
-    event_data_u64(&d, "sent", sent);
-    event_data_u64(&d, "received", received);
+    EVENT_DATA_PUT(&d, DATA_U64("sent", sent), DATA_U64("received", received));
     put_count(t, &d, "us");
     text(t, &d, "error", true);
     if (t->is_wrong)

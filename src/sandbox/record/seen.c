@@ -112,9 +112,7 @@ static void seen_add(struct sandbox *sb, enum event_kind kind, const char *list,
 /* count 0: nobody knows how many. */
 static void seen_lost(struct sandbox *sb, const char *kinds, uint64_t count)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "kind", str_of(kinds));
-    event_data_count(&d, "count", count);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("kind", kinds), DATA_COUNT("count", count));
     seen_append(sb, EVENT_LOG_SUPPRESSED, 0, event_data_end(&d));
 }
 
@@ -147,10 +145,8 @@ static void seen_put_status(struct event_data *d, int status)
 static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
 {
     AUTO_EVENT_DATA struct event_data d = SEEN_THING;
-    event_data_u64(&d, "at", s->at);
-    event_data_u64(&d, "pid", s->pid);
-    event_data_u64(&d, "parent", s->parent);
-    event_data_u64(&d, "host_pid", s->host_pid);
+    EVENT_DATA_PUT(&d, DATA_U64("at", s->at), DATA_U64("pid", s->pid), DATA_U64("parent", s->parent),
+                   DATA_U64("host_pid", s->host_pid));
     if (s->uid != UINT32_MAX)
         event_data_u64(&d, "uid", s->uid);
     if (s->has_ended)
@@ -168,9 +164,7 @@ static void seen_exec(struct sandbox *sb, const struct sup_seen *s)
 static void seen_exit(struct sandbox *sb, const struct sup_seen *s)
 {
     AUTO_EVENT_DATA struct event_data d = SEEN_THING;
-    event_data_u64(&d, "at", s->at);
-    event_data_u64(&d, "pid", s->pid);
-    event_data_u64(&d, "host_pid", s->host_pid);
+    EVENT_DATA_PUT(&d, DATA_U64("at", s->at), DATA_U64("pid", s->pid), DATA_U64("host_pid", s->host_pid));
     seen_put_status(&d, (int)s->status);
     seen_add(sb, EVENT_PROC_EXIT, "ended", &d);
 }
@@ -181,8 +175,7 @@ static void seen_file(struct sandbox *sb, const struct sup_seen *s)
     event_data_str(&d, "path", str_n(s->text, s->path));
     if (s->kind == SUP_SEEN_MOVE)
         event_data_str(&d, "from", str_n(s->text + s->path, s->program));
-    event_data_u64(&d, "bytes", s->bytes);
-    event_data_u64(&d, "host_pid", s->host_pid);
+    EVENT_DATA_PUT(&d, DATA_U64("bytes", s->bytes), DATA_U64("host_pid", s->host_pid));
     seen_add(sb, EVENT_FILE_WRITTEN, "files", &d);
 }
 

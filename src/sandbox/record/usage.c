@@ -54,9 +54,7 @@ static void look_at_disk(struct sandbox *sb, const struct sup_used *u)
         }
     } else if (!sb->disk_is_full && used >= limit - MIN(limit / 50, (uint64_t)16 << 20)) {
         sb->disk_is_full = true;
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_u64(&d, "used_bytes", used);
-        event_data_u64(&d, "limit_bytes", limit);
+        AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("used_bytes", used), DATA_U64("limit_bytes", limit));
         action_observe(sb, 0, EVENT_LIMIT_DISK, EVENT_OBSERVED_KERNEL, event_data_end(&d));
         rows_extra(sb);
     }
@@ -69,9 +67,8 @@ static void look_at_pids(struct sandbox *sb, const struct sup_used *u, bool is_r
         sb->pids_refused = u->pids_refused;
         sb->pids_grew = true;
         if (!sb->pids_are_short) {
-            AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-            event_data_u64(&d, "limit", u->pids_limit);
-            event_data_u64(&d, "refused", sb->pids_refused - sb->pids_told);
+            AUTO_EVENT_DATA struct event_data d =
+                EVENT_DATA(DATA_U64("limit", u->pids_limit), DATA_U64("refused", sb->pids_refused - sb->pids_told));
             action_observe(sb, 0, EVENT_LIMIT_PIDS, EVENT_OBSERVED_KERNEL, event_data_end(&d));
             sb->pids_told = sb->pids_refused;
             sb->pids_are_short = true;
@@ -91,8 +88,7 @@ static void look_at_kills(struct sandbox *sb, const struct sup_used *u)
 {
     if (u->oom_kills <= sb->oom_kills)
         return;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "kills", u->oom_kills - sb->oom_kills);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("kills", u->oom_kills - sb->oom_kills));
     sb->oom_kills = u->oom_kills;
     action_observe(sb, 0, EVENT_LIMIT_OOM, EVENT_OBSERVED_KERNEL, event_data_end(&d));
     rows_extra(sb);

@@ -113,7 +113,7 @@ static int create_allow(struct sandbox *sb, const struct actor *actor, const cha
 {
     *asked = (struct create_asked){.create_data = EVENT_DATA_INIT, .network_data = EVENT_DATA_INIT};
     make_describe(sb, &asked->create_data);
-    event_data_some(&asked->create_data, "fork_of", str_of(fork_of));
+    EVENT_DATA_PUT(&asked->create_data, DATA_SOME("fork_of", fork_of));
     asked->create = event_data_end(&asked->create_data);
     asked->network = network_describe(sb, &asked->network_data);
     if (action_allow(sb->core, actor, EVENT_SANDBOX_CREATE, asked->create, err) == 0 &&
@@ -164,13 +164,12 @@ static int claim_record(struct sandbox *sb, const struct actor *actor, struct st
                         struct err *err)
 {
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    AUTO_EVENT_DATA struct event_data started = EVENT_DATA_INIT;
     make_describe(sb, &d);
     event_data_bool(&d, "spare", true);
     if (rows_replace(sb, err) < 0 ||
         action_record(sb->core, sb->info.id, actor, EVENT_SANDBOX_CREATE, event_data_end(&d), &sb->create_seq, err) < 0)
         return -1;
-    event_data_u64(&started, "ms", 0);
+    AUTO_EVENT_DATA struct event_data started = EVENT_DATA(DATA_U64("ms", 0));
     action_observe(sb, sb->create_seq, EVENT_SANDBOX_STARTED, EVENT_OBSERVED_HOST, event_data_end(&started));
     return create_record_network(sb, actor, policy, ret_seq, err);
 }
@@ -214,8 +213,7 @@ static int sandbox_set_pairs(struct sandbox *sb, const struct actor *actor, cons
         return err_set(err, ERR_NOT_FOUND, "sandbox %s has ended", sb->info.id);
     if (pairs_check(what, pairs, n, owner == &sb->envs, err) < 0)
         return -1;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, what, n);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64(what, n));
     if (action_permit(sb, actor, EVENT_SANDBOX_METADATA, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct arena arena = ARENA_INIT;

@@ -48,9 +48,8 @@ static void fork_finish(struct forking *f)
 {
     struct sandbox *sb = f->sb;
     if (!sb->core->closing && sb->info.state != SANDBOX_ENDED && sb->info.state != SANDBOX_FAILED) {
-        AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-        event_data_u64(&d, "count", f->count - f->failed);
-        event_data_count(&d, "failed", f->failed);
+        AUTO_EVENT_DATA struct event_data d =
+            EVENT_DATA(DATA_U64("count", f->count - f->failed), DATA_COUNT("failed", f->failed));
         action_observe(sb, f->seq, EVENT_SANDBOX_FORKED, EVENT_OBSERVED_HOST, event_data_end(&d));
     }
     if (!sb->core->closing)
@@ -150,11 +149,10 @@ static int fork_ask(struct sandbox *sb, const struct actor *actor, const struct 
     if (store_permitted(sb, err) < 0 || (memory && store_memory_permitted(sb, err) < 0) ||
         resume_limit(sb->core, err) < 0)
         return -1;
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "count", count);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("count", count));
     if (of)
         event_data_u64(&d, "checkpoint", of->seq);
-    event_data_flag(&d, "memory", memory);
+    EVENT_DATA_PUT(&d, DATA_FLAG("memory", memory));
     if (action_permit(sb, actor, EVENT_SANDBOX_FORK, event_data_end(&d), &seq, err) < 0)
         return -1;
     struct forking *f = mem_new(struct forking);

@@ -165,29 +165,21 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
 void make_describe(const struct sandbox *sb, struct event_data *d)
 {
     const struct sandbox_info *i = &sb->info;
-    event_data_str(d, "template", str_of(i->template_id));
-    event_data_some(d, "alias", str_of(i->template_alias));
-    event_data_str(d, "layer", str_of(sb->layer));
-    event_data_str(d, "tier", str_of(i->tier));
-    event_data_u64(d, "timeout_ms", i->timeout_ms);
-    event_data_u64(d, "cpu_milli", i->cpu_milli);
-    event_data_u64(d, "memory_bytes", i->memory_bytes);
-    event_data_count(d, "disk_bytes", i->disk_bytes);
+    EVENT_DATA_PUT(d, DATA_STR("template", i->template_id), DATA_SOME("alias", i->template_alias),
+                   DATA_STR("layer", sb->layer), DATA_STR("tier", i->tier), DATA_U64("timeout_ms", i->timeout_ms),
+                   DATA_U64("cpu_milli", i->cpu_milli), DATA_U64("memory_bytes", i->memory_bytes),
+                   DATA_COUNT("disk_bytes", i->disk_bytes));
     if (i->tenant && tenant_name(sb->core, i->tenant))
         event_data_str(d, "tenant", str_of(tenant_name(sb->core, i->tenant)));
-    event_data_bool(d, "secure", i->secure);
-    event_data_bool(d, "allow_internet", i->allow_internet);
-    event_data_flag(d, "pause_on_timeout", i->pause_on_timeout);
+    EVENT_DATA_PUT(d, DATA_BOOL("secure", i->secure), DATA_BOOL("allow_internet", i->allow_internet),
+                   DATA_FLAG("pause_on_timeout", i->pause_on_timeout));
     if (i->pause_files_only)
         event_data_bool(d, "pause_memory", false);
-    event_data_flag(d, "auto_resume", i->auto_resume);
+    EVENT_DATA_PUT(d, DATA_FLAG("auto_resume", i->auto_resume));
     if (i->checkpoint) {
         char mode[CHECKPOINT_TEXT_MAX];
         event_data_str(d, "checkpoint", checkpoint_mode_format(i->checkpoint, mode));
     }
-    event_data_flag(d, "private_traffic", i->traffic_token);
-    event_data_flag(d, "hidden", i->hidden);
-    event_data_count(d, "mounts", i->n_mounts);
-    event_data_u64(d, "metadata", i->n_metadata);
-    event_data_u64(d, "envs", i->n_envs);
+    EVENT_DATA_PUT(d, DATA_FLAG("private_traffic", i->traffic_token), DATA_FLAG("hidden", i->hidden),
+                   DATA_COUNT("mounts", i->n_mounts), DATA_U64("metadata", i->n_metadata), DATA_U64("envs", i->n_envs));
 }

@@ -265,10 +265,8 @@ int core_warm_set(struct core *core, const struct actor *asker, struct str ref, 
         return err_set(err, ERR_UNAVAILABLE, "the service is stopping");
     if (n > SPARES_MAX)
         return err_set(err, ERR_INVALID_ARGUMENT, "at most %d sandboxes of a template are kept ready", SPARES_MAX);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     uint64_t seq;
-    event_data_str(&d, "template", ref);
-    event_data_u64(&d, "count", n);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("template", ref), DATA_U64("count", n));
     if (action_on(core, SERVICE_LOG_ID, asker, EVENT_POOL_WARM, event_data_end(&d), &seq, err) < 0)
         return -1;
     if (template_resolve(core->templates, asker->who.view, ref, &t, NULL, err) < 0) {

@@ -252,8 +252,7 @@ static void command_undo(struct sandbox *sb, const struct err *why UNUSED)
 
 static void create_runs(struct sandbox *sb)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_u64(&d, "ms", (clock_real() - sb->info.started) / USEC_PER_MS);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_U64("ms", (clock_real() - sb->info.started) / USEC_PER_MS));
     (void)sandbox_move(sb, SANDBOX_RUNNING,
                        &(struct event_draft){.kind = EVENT_SANDBOX_STARTED,
                                              .source = EVENT_HOST,

@@ -264,9 +264,7 @@ int volume_make(struct core *core, const struct actor *actor, struct str name, u
     if (!quota_has_room(core, VOLUMES_MAX, map_count(&all->by_id), own))
         return err_set(err, ERR_RESOURCE_EXHAUSTED, "there are %zu volumes, %zu of them your tenant's: delete some",
                        map_count(&all->by_id), own);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "name", name);
-    event_data_u64(&d, "limit_bytes", limit_bytes);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("name", name), DATA_U64("limit_bytes", limit_bytes));
     struct str data = event_data_end(&d);
     if (action_allow(core, actor, EVENT_VOLUME_CREATE, data, err) < 0)
         return -1;
@@ -384,8 +382,7 @@ int volume_drop(struct core *core, const struct actor *actor, struct str ref, vo
         volume_refused(v, actor, "drop", err);
         return -1;
     }
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "name", str_of(v->v.name));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("name", v->v.name));
     /* Stored before coved hears of it: of a volume that is gone the next worker must know that it was dropped. */
     if (action_on(core, v->v.id, actor, EVENT_VOLUME_DROP, event_data_end(&d), &v->action_seq, err) < 0 ||
         keeper_commit(core->keeper, err) < 0)

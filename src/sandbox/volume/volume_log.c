@@ -16,16 +16,14 @@ void volume_observe(struct vol *v, enum event_kind kind, struct str data)
 
 void volume_failed(struct vol *v, const char *what, const struct err *why)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "what", str_of(what));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("what", what));
     action_describe_error(&d, why);
     volume_observe(v, EVENT_VOLUME_FAILED, event_data_end(&d));
 }
 
 void volume_refused(struct vol *v, const struct actor *actor, const char *what, const struct err *why)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
-    event_data_str(&d, "what", str_of(what));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("what", what));
     action_describe_error(&d, why);
     action_note_limited(v->core, v->v.id, actor->name, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));
 }
@@ -63,17 +61,15 @@ bool volume_log_says_made(const struct vol *v)
 
 static void volume_log_describe(const struct volume_mount *m, struct event_data *d)
 {
-    event_data_str(d, "path", m->path);
-    event_data_bool(d, "read_only", m->read_only);
+    EVENT_DATA_PUT(d, DATA_STR("path", m->path), DATA_BOOL("read_only", m->read_only));
 }
 
 static void in_volume(struct sandbox *sb, const struct volume_mount *m, enum event_kind kind)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     struct vol *v = vol_find(sb->core, sb->info.tenant, m->name);
     if (!v)
         return;
-    event_data_str(&d, "sandbox", str_of(sb->info.id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("sandbox", sb->info.id));
     volume_log_describe(m, &d);
     v->action_seq = 0;
     volume_observe(v, kind, event_data_end(&d));
@@ -81,9 +77,8 @@ static void in_volume(struct sandbox *sb, const struct volume_mount *m, enum eve
 
 static void in_sandbox(struct sandbox *sb, const struct volume_mount *m, enum event_kind kind, const struct err *why)
 {
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     const struct vol *v = vol_find(sb->core, sb->info.tenant, m->name);
-    event_data_str(&d, "volume", v ? str_of(v->v.id) : m->name);
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("volume", v ? str_of(v->v.id) : m->name));
     if (v)
         event_data_str(&d, "name", str_of(v->v.name));
     volume_log_describe(m, &d);
@@ -116,14 +111,12 @@ void volume_log_unmounted(struct sandbox *sb)
 void volume_log_refused(struct sandbox *sb, const struct volume_mount *m, const struct err *why)
 {
     struct vol *v = vol_find(sb->core, sb->info.tenant, m->name);
-    AUTO_EVENT_DATA struct event_data d = EVENT_DATA_INIT;
     if (sb->info.hidden)
         return;
     in_sandbox(sb, m, EVENT_VOLUME_REFUSED, why);
     if (!v)
         return;
-    event_data_str(&d, "what", STR("mount"));
-    event_data_str(&d, "sandbox", str_of(sb->info.id));
+    AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("what", "mount"), DATA_STR("sandbox", sb->info.id));
     volume_log_describe(m, &d);
     action_describe_error(&d, why);
     action_note_limited(v->core, v->v.id, NULL, 0, EVENT_VOLUME_REFUSED, event_data_end(&d));

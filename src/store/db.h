@@ -100,6 +100,26 @@ int db_end(sqlite3_stmt *q, int r);
         db_end(q_, r_);                                                                                                \
     })
 
+/*
+ * Functions that are one statement each: with the values in parentheses, of the parameters behind them; with a row's;
+ * and for each row that there is.
+ */
+#define DB_DOES(name, sql, what, flags, values, ...)                                                                   \
+    int name(struct store *s, __VA_ARGS__, struct err *err)                                                            \
+    {                                                                                                                  \
+        return db_do(s, (sql), (what), (flags), err, DB_VALUES values);                                                \
+    }
+#define DB_PUTS(name, sql, what, flags, type, columns)                                                                 \
+    int name(struct store *s, const struct type *row, struct err *err)                                                 \
+    {                                                                                                                  \
+        return db_put(s, (sql), (what), (flags), (columns), row, err);                                                 \
+    }
+#define DB_LISTS(name, sql, what, type, columns)                                                                       \
+    int name(struct store *s, void (*fn)(void *ctx, const struct type *row), void *ctx, struct err *err)               \
+    {                                                                                                                  \
+        return DB_EACH(s, db_stmt(s, (sql), err), (what), type, (columns), fn, ctx, err);                              \
+    }
+
 /* One number: 0, too, when there is no row. */
 int db_number(struct store *s, sqlite3_stmt *q, const char *what, uint64_t *ret_n, struct err *err) WARN_UNUSED;
 

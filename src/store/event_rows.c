@@ -49,22 +49,12 @@ int event_rows_head_create(struct store *s, const char *sandbox, struct event_he
     return 0;
 }
 
-int event_rows_head_update(struct store *s, const struct event_head_row *head, struct err *err)
-{
-    return DB_DO(s, SQL_HEAD_UPDATE, "write the head of a log", 0, err, DB(head->log), DB(head->last_seq),
-                 hash_of(head->last_hash), DB(head->last_cursor));
-}
-
-int event_rows_head_rebase(struct store *s, const struct event_head_row *head, struct err *err)
-{
-    return DB_DO(s, SQL_HEAD_REBASE, "write the head of a log", 0, err, DB(head->log), DB(head->base_seq),
-                 hash_of(head->base_hash));
-}
-
-int event_rows_head_delete(struct store *s, int64_t log, struct err *err)
-{
-    return DB_DO(s, SQL_HEAD_DELETE, "delete the head of a log", 0, err, DB(log));
-}
+DB_DOES(event_rows_head_update, SQL_HEAD_UPDATE, "write the head of a log", 0,
+        (DB(head->log), DB(head->last_seq), hash_of(head->last_hash), DB(head->last_cursor)),
+        const struct event_head_row *head)
+DB_DOES(event_rows_head_rebase, SQL_HEAD_REBASE, "write the head of a log", 0,
+        (DB(head->log), DB(head->base_seq), hash_of(head->base_hash)), const struct event_head_row *head)
+DB_DOES(event_rows_head_delete, SQL_HEAD_DELETE, "delete the head of a log", 0, (DB(log)), int64_t log)
 
 int event_rows_heads_each(struct store *s,
                           void (*fn)(void *ctx, const char *sandbox, uint64_t last, const unsigned char *hash),
@@ -80,12 +70,10 @@ int event_rows_heads_each(struct store *s,
     return db_end(q, r);
 }
 
-int event_rows_append(struct store *s, int64_t log, const struct event_row *row, struct err *err)
-{
-    return DB_DO(s, SQL_EVENT_APPEND, "append an event", 0, err, DB(log), DB(row->seq), DB(row->time), DB(row->kind),
-                 DB(row->source), DB(row->grade), DB(row->actor), DB(row->cause), DB(row->data), db_of_blob(row->hash),
-                 DB(row->cursor));
-}
+DB_DOES(event_rows_append, SQL_EVENT_APPEND, "append an event", 0,
+        (DB(log), DB(row->seq), DB(row->time), DB(row->kind), DB(row->source), DB(row->grade), DB(row->actor),
+         DB(row->cause), DB(row->data), db_of_blob(row->hash), DB(row->cursor)),
+        int64_t log, const struct event_row *row)
 
 int event_rows_get(struct store *s, int64_t log, uint64_t from, uint64_t to, struct event_row *ret_row, struct err *err)
 {
@@ -122,10 +110,7 @@ int event_rows_nth(struct store *s, int64_t log, uint64_t limit, uint64_t *ret_s
     return db_number(s, DB_ASK(s, SQL_EVENT_NTH, err, DB(log), DB(limit)), "count events", ret_seq, err);
 }
 
-int event_rows_delete_before(struct store *s, int64_t log, uint64_t seq, struct err *err)
-{
-    return DB_DO(s, SQL_EVENT_DELETE, "prune events", 0, err, DB(log), DB(seq));
-}
+DB_DOES(event_rows_delete_before, SQL_EVENT_DELETE, "prune events", 0, (DB(log), DB(seq)), int64_t log, uint64_t seq)
 
 /* ---- lives, and who is told of them ---- */
 
@@ -160,24 +145,8 @@ int life_rows_each(struct store *s, const struct life_want *want, life_rows_fn f
     return db_end(q, r);
 }
 
-int webhook_rows_put(struct store *s, const struct store_webhook *row, struct err *err)
-{
-    return db_put(s, SQL_WEBHOOK_PUT, "record a webhook", 0, webhook_columns, row, err);
-}
-
-int webhook_rows_put_cursor(struct store *s, const char *id, uint64_t cursor, struct err *err)
-{
-    return DB_DO(s, SQL_WEBHOOK_CURSOR, "record what a webhook was told", 0, err, DB(id), DB(cursor));
-}
-
-int webhook_rows_delete(struct store *s, const char *id, struct err *err)
-{
-    return DB_DO(s, SQL_WEBHOOK_DELETE, "forget a webhook", 0, err, DB(id));
-}
-
-int webhook_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_webhook *row), void *ctx,
-                      struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_WEBHOOK_EACH, err), "read the webhooks", store_webhook, webhook_columns, fn, ctx,
-                   err);
-}
+DB_PUTS(webhook_rows_put, SQL_WEBHOOK_PUT, "record a webhook", 0, store_webhook, webhook_columns)
+DB_DOES(webhook_rows_put_cursor, SQL_WEBHOOK_CURSOR, "record what a webhook was told", 0, (DB(id), DB(cursor)),
+        const char *id, uint64_t cursor)
+DB_DOES(webhook_rows_delete, SQL_WEBHOOK_DELETE, "forget a webhook", 0, (DB(id)), const char *id)
+DB_LISTS(webhook_rows_each, SQL_WEBHOOK_EACH, "read the webhooks", store_webhook, webhook_columns)

@@ -2,10 +2,8 @@
 #include "store/feed_rows.h"
 #include "store/db.h"
 
-int feed_rows_put(struct store *s, const struct feed_run *run, struct err *err)
-{
-    return DB_DO(s, SQL_FEED_PUT, "write the feed", 0, err, DB(run->cursor), DB(run->log), DB(run->seq), DB(run->n));
-}
+DB_DOES(feed_rows_put, SQL_FEED_PUT, "write the feed", 0, (DB(run->cursor), DB(run->log), DB(run->seq), DB(run->n)),
+        const struct feed_run *run)
 
 int feed_rows_get(struct store *s, uint64_t cursor, struct feed_run *ret_run, struct err *err)
 {

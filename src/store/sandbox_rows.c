@@ -3,36 +3,8 @@
 #include "store/db.h"
 #include "store/tenant_rows.h"
 
-/* The order is that of SANDBOX_COLUMNS in sql.c. */
-static const struct db_column sandbox_columns[] = {
-    DB_COLUMN(store_sandbox, id),
-    DB_COLUMN(store_sandbox, state),
-    DB_COLUMN(store_sandbox, tier),
-    DB_COLUMN(store_sandbox, template_id),
-    DB_COLUMN(store_sandbox, template_alias),
-    DB_COLUMN(store_sandbox, layer_digest),
-    DB_COLUMN(store_sandbox, created_at),
-    DB_COLUMN(store_sandbox, started_at),
-    DB_COLUMN(store_sandbox, end_at),
-    DB_COLUMN(store_sandbox, timeout),
-    DB_COLUMN(store_sandbox, cpu_milli),
-    DB_COLUMN(store_sandbox, memory_bytes),
-    DB_COLUMN(store_sandbox, disk_bytes),
-    DB_COLUMN(store_sandbox, access_token),
-    DB_COLUMN(store_sandbox, traffic_token),
-    DB_COLUMN(store_sandbox, on_timeout),
-    DB_COLUMN(store_sandbox, auto_resume),
-    DB_COLUMN(store_sandbox, secure),
-    DB_COLUMN(store_sandbox, allow_internet),
-    DB_COLUMN(store_sandbox, metadata),
-    DB_COLUMN(store_sandbox, envs),
-    DB_COLUMN(store_sandbox, network),
-    DB_COLUMN(store_sandbox, extra),
-    DB_COLUMN(store_sandbox, ended_at),
-    DB_COLUMN(store_sandbox, end_cause),
-    DB_COLUMN(store_sandbox, tenant),
-    {0},
-};
+#define SANDBOX_COLUMN(name) DB_COLUMN(store_sandbox, name),
+static const struct db_column sandbox_columns[] = {SANDBOX_COLUMN(id) SANDBOX_ROW(SANDBOX_COLUMN){0}};
 
 int sandbox_rows_insert(struct store *s, const struct store_sandbox *row, struct err *err)
 {
@@ -79,10 +51,7 @@ int sandbox_rows_update_extra(struct store *s, const char *id, const char *extra
     return update(s, SQL_SANDBOX_EXTRA, err, DB_VALUES(DB(id), DB(extra)));
 }
 
-int sandbox_rows_delete(struct store *s, const char *id, struct err *err)
-{
-    return DB_DO(s, SQL_SANDBOX_DELETE, "delete a sandbox", 0, err, DB(id));
-}
+DB_DOES(sandbox_rows_delete, SQL_SANDBOX_DELETE, "delete a sandbox", 0, (DB(id)), const char *id)
 
 int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struct store_sandbox *ret_row,
                      struct err *err)

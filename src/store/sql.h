@@ -8,10 +8,36 @@
     "'sandbox.create','sandbox.failed','sandbox.ended','sandbox.timeout','sandbox.metadata','sandbox.paused',"         \
     "'sandbox.resumed','sandbox.snapshotted'"
 
-#define SANDBOX_COLUMNS                                                                                                \
-    "id, state, tier, template_id, template_alias, layer_digest, created_at, started_at, end_at, timeout, cpu_milli, " \
-    "memory_bytes, disk_bytes, access_token, traffic_token, on_timeout, auto_resume, secure, allow_internet, "         \
-    "metadata, envs, network, extra, ended_at, end_cause, tenant"
+/* Behind its id, each by the name that it has in struct store_sandbox. */
+#define SANDBOX_ROW(X)                                                                                                 \
+    X(state)                                                                                                           \
+    X(tier)                                                                                                            \
+    X(template_id)                                                                                                     \
+    X(template_alias)                                                                                                  \
+    X(layer_digest)                                                                                                    \
+    X(created_at)                                                                                                      \
+    X(started_at)                                                                                                      \
+    X(end_at)                                                                                                          \
+    X(timeout)                                                                                                         \
+    X(cpu_milli)                                                                                                       \
+    X(memory_bytes)                                                                                                    \
+    X(disk_bytes)                                                                                                      \
+    X(access_token)                                                                                                    \
+    X(traffic_token)                                                                                                   \
+    X(on_timeout)                                                                                                      \
+    X(auto_resume)                                                                                                     \
+    X(secure)                                                                                                          \
+    X(allow_internet)                                                                                                  \
+    X(metadata)                                                                                                        \
+    X(envs)                                                                                                            \
+    X(network)                                                                                                         \
+    X(extra)                                                                                                           \
+    X(ended_at)                                                                                                        \
+    X(end_cause)                                                                                                       \
+    X(tenant)
+#define SQL_COLUMN(name) ", " #name
+#define SQL_PARAMETER(name) ",?"
+#define SANDBOX_COLUMNS "id" SANDBOX_ROW(SQL_COLUMN)
 
 #define BUILD_COLUMNS                                                                                                  \
     "id, template, snapshot, status, layer, source, cpu_milli, memory_bytes, disk_bytes, size_bytes, created_at, "     \
@@ -35,8 +61,7 @@
     X(SQL_META_GET, "SELECT value FROM meta WHERE key = ?1")                                                           \
     X(SQL_META_PUT, "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2")        \
     X(SQL_META_DELETE, "DELETE FROM meta WHERE key = ?1")                                                              \
-    X(SQL_SANDBOX_INSERT, "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") VALUES "                                        \
-                          "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                     \
+    X(SQL_SANDBOX_INSERT, "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") VALUES (?" SANDBOX_ROW(SQL_PARAMETER) ")")      \
     X(SQL_SANDBOX_STATE, "UPDATE sandboxes SET state = ?2 WHERE id = ?1")                                              \
     X(SQL_SANDBOX_END_AT, "UPDATE sandboxes SET end_at = ?2, timeout = ?3 WHERE id = ?1")                              \
     X(SQL_SANDBOX_ENDED, "UPDATE sandboxes SET state = ?2, ended_at = ?3, end_cause = ?4 WHERE id = ?1")               \

@@ -582,12 +582,5 @@ int meta_get(struct store *s, const char *key, struct buf *ret_value, struct err
     return r;
 }
 
-int meta_put(struct store *s, const char *key, struct str value, struct err *err)
-{
-    return DB_DO(s, SQL_META_PUT, "write a setting", 0, err, DB(key), db_of_blob(value));
-}
-
-int meta_delete(struct store *s, const char *key, struct err *err)
-{
-    return DB_DO(s, SQL_META_DELETE, "delete a setting", 0, err, DB(key));
-}
+DB_DOES(meta_put, SQL_META_PUT, "write a setting", 0, (DB(key), db_of_blob(value)), const char *key, struct str value)
+DB_DOES(meta_delete, SQL_META_DELETE, "delete a setting", 0, (DB(key)), const char *key)

@@ -52,81 +52,43 @@ static int delete_by(struct store *s, enum sql sql, const char *key, struct err 
 
 /* ---- templates ---- */
 
-int template_rows_put(struct store *s, const struct store_template *row, struct err *err)
-{
-    return db_put(s, SQL_TEMPLATE_PUT, "record a template", 0, template_columns, row, err);
-}
+DB_PUTS(template_rows_put, SQL_TEMPLATE_PUT, "record a template", 0, store_template, template_columns)
 
 int template_rows_delete(struct store *s, const char *id, struct err *err)
 {
     return delete_by(s, SQL_TEMPLATE_DELETE, id, err) < 0 ? -1 : delete_by(s, SQL_USE_DELETE, id, err);
 }
 
-int template_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_template *row), void *ctx,
-                       struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_TEMPLATE_EACH, err), "read the templates", store_template, template_columns, fn,
-                   ctx, err);
-}
+DB_LISTS(template_rows_each, SQL_TEMPLATE_EACH, "read the templates", store_template, template_columns)
 
 /* ---- builds ---- */
 
-int template_rows_put_build(struct store *s, const struct store_build *row, struct err *err)
-{
-    return db_put(s, SQL_BUILD_PUT, "record a build", 0, build_columns, row, err);
-}
+DB_PUTS(template_rows_put_build, SQL_BUILD_PUT, "record a build", 0, store_build, build_columns)
 
 int template_rows_delete_build(struct store *s, const char *id, struct err *err)
 {
     return delete_by(s, SQL_BUILD_DELETE, id, err) < 0 ? -1 : delete_by(s, SQL_LOG_DELETE, id, err);
 }
 
-int template_rows_each_build(struct store *s, void (*fn)(void *ctx, const struct store_build *row), void *ctx,
-                             struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_BUILD_EACH, err), "read the builds", store_build, build_columns_read, fn, ctx,
-                   err);
-}
+DB_LISTS(template_rows_each_build, SQL_BUILD_EACH, "read the builds", store_build, build_columns_read)
 
 /* ---- tags ---- */
 
-int template_rows_put_tag(struct store *s, const struct store_tag *row, struct err *err)
-{
-    return db_put(s, SQL_TAG_PUT, "record a tag", 0, tag_columns, row, err);
-}
-
-int template_rows_delete_tag(struct store *s, const char *template_id, const char *tag, struct err *err)
-{
-    return DB_DO(s, SQL_TAG_DELETE, "forget a tag", 0, err, DB(template_id), DB(tag));
-}
-
-int template_rows_each_tag(struct store *s, void (*fn)(void *ctx, const struct store_tag *row), void *ctx,
-                           struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_TAG_EACH, err), "read the tags", store_tag, tag_columns, fn, ctx, err);
-}
+DB_PUTS(template_rows_put_tag, SQL_TAG_PUT, "record a tag", 0, store_tag, tag_columns)
+DB_DOES(template_rows_delete_tag, SQL_TAG_DELETE, "forget a tag", 0, (DB(template_id), DB(tag)),
+        const char *template_id, const char *tag)
+DB_LISTS(template_rows_each_tag, SQL_TAG_EACH, "read the tags", store_tag, tag_columns)
 
 /* ---- uses ---- */
 
-int template_rows_put_use(struct store *s, const struct store_use *row, struct err *err)
-{
-    return db_put(s, SQL_USE_PUT, "count the uses of a template", 0, use_columns, row, err);
-}
-
-int template_rows_each_use(struct store *s, void (*fn)(void *ctx, const struct store_use *row), void *ctx,
-                           struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_USE_EACH, err), "read the uses of templates", store_use, use_columns, fn, ctx,
-                   err);
-}
+DB_PUTS(template_rows_put_use, SQL_USE_PUT, "count the uses of a template", 0, store_use, use_columns)
+DB_LISTS(template_rows_each_use, SQL_USE_EACH, "read the uses of templates", store_use, use_columns)
 
 /* ---- logs ---- */
 
-int template_rows_append_log(struct store *s, const char *build_id, const struct store_log *row, struct err *err)
-{
-    return DB_DO(s, SQL_LOG_APPEND, "append to a build's log", 0, err, DB(build_id), DB(row->seq), DB(row->at),
-                 DB(row->level), DB(row->step), DB(row->message));
-}
+DB_DOES(template_rows_append_log, SQL_LOG_APPEND, "append to a build's log", 0,
+        (DB(build_id), DB(row->seq), DB(row->at), DB(row->level), DB(row->step), DB(row->message)),
+        const char *build_id, const struct store_log *row)
 
 int template_rows_read_log(struct store *s, const char *build_id, uint64_t after, int level, uint64_t skip,
                            uint64_t limit, void (*fn)(void *ctx, const struct store_log *row), void *ctx,
@@ -138,18 +100,11 @@ int template_rows_read_log(struct store *s, const char *build_id, uint64_t after
 
 /* ---- the cache of steps ---- */
 
-int cache_rows_put(struct store *s, const struct store_cached *row, struct err *err)
-{
-    return db_put(s, SQL_CACHE_PUT, "record a build's step", 0, cache_columns, row, err);
-}
+DB_PUTS(cache_rows_put, SQL_CACHE_PUT, "record a build's step", 0, store_cached, cache_columns)
 
 int cache_rows_delete(struct store *s, const char *key, struct err *err)
 {
     return delete_by(s, SQL_CACHE_DELETE, key, err);
 }
 
-int cache_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_cached *row), void *ctx, struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_CACHE_EACH, err), "read the cache of builds", store_cached, cache_columns, fn, ctx,
-                   err);
-}
+DB_LISTS(cache_rows_each, SQL_CACHE_EACH, "read the cache of builds", store_cached, cache_columns)

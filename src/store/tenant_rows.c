@@ -38,15 +38,9 @@ int tenant_rows_delete(struct store *s, uint64_t number, struct err *err)
     return r;
 }
 
-int tenant_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_tenant *row), void *ctx, struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_TENANT_EACH, err), "read the tenants", store_tenant, tenant_columns, fn, ctx, err);
-}
-
-int tenant_rows_put_limit(struct store *s, uint64_t number, const char *what, uint64_t most, struct err *err)
-{
-    return DB_DO(s, SQL_LIMIT_PUT, "record a limit", 0, err, DB(number), DB(what), DB(most));
-}
+DB_LISTS(tenant_rows_each, SQL_TENANT_EACH, "read the tenants", store_tenant, tenant_columns)
+DB_DOES(tenant_rows_put_limit, SQL_LIMIT_PUT, "record a limit", 0, (DB(number), DB(what), DB(most)), uint64_t number,
+        const char *what, uint64_t most)
 
 int tenant_rows_each_limit(struct store *s, void (*fn)(void *ctx, uint64_t number, const char *what, uint64_t most),
                            void *ctx, struct err *err)
@@ -58,25 +52,11 @@ int tenant_rows_each_limit(struct store *s, void (*fn)(void *ctx, uint64_t numbe
     return db_end(q, r);
 }
 
-int key_rows_put(struct store *s, const struct store_key *row, struct err *err)
-{
-    return db_put(s, SQL_KEY_PUT, "record a key", 0, key_columns, row, err);
-}
-
-int key_rows_delete(struct store *s, const char *id, struct err *err)
-{
-    return DB_DO(s, SQL_KEY_DELETE, "forget a key", 0, err, DB(id));
-}
-
-int key_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_key *row), void *ctx, struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_KEY_EACH, err), "read the keys", store_key, key_columns, fn, ctx, err);
-}
-
-int owner_rows_put(struct store *s, const char *volume, uint64_t tenant, struct err *err)
-{
-    return DB_DO(s, SQL_OWNER_PUT, "record whose a volume is", 0, err, DB(volume), DB(tenant));
-}
+DB_PUTS(key_rows_put, SQL_KEY_PUT, "record a key", 0, store_key, key_columns)
+DB_DOES(key_rows_delete, SQL_KEY_DELETE, "forget a key", 0, (DB(id)), const char *id)
+DB_LISTS(key_rows_each, SQL_KEY_EACH, "read the keys", store_key, key_columns)
+DB_DOES(owner_rows_put, SQL_OWNER_PUT, "record whose a volume is", 0, (DB(volume), DB(tenant)), const char *volume,
+        uint64_t tenant)
 
 int owner_rows_get(struct store *s, const char *volume, uint64_t *ret_tenant, struct err *err)
 {
@@ -88,7 +68,4 @@ int owner_rows_get(struct store *s, const char *volume, uint64_t *ret_tenant, st
     return r;
 }
 
-int owner_rows_delete(struct store *s, const char *volume, struct err *err)
-{
-    return DB_DO(s, SQL_OWNER_DELETE, "forget whose a volume was", 0, err, DB(volume));
-}
+DB_DOES(owner_rows_delete, SQL_OWNER_DELETE, "forget whose a volume was", 0, (DB(volume)), const char *volume)

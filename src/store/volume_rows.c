@@ -10,20 +10,9 @@ static const struct db_column volume_columns[] = {DB_COLUMN(store_volume, id),
                                                   DB_COLUMN(store_volume, tenant),
                                                   {0}};
 
-int volume_rows_insert(struct store *s, const struct store_volume *row, struct err *err)
-{
-    return db_put(s, SQL_VOLUME_INSERT, "record a volume", DB_MAY_EXIST, volume_columns, row, err);
-}
-
-int volume_rows_delete(struct store *s, const char *id, struct err *err)
-{
-    return DB_DO(s, SQL_VOLUME_DELETE, "forget a volume", 0, err, DB(id));
-}
-
-int volume_rows_each(struct store *s, void (*fn)(void *ctx, const struct store_volume *row), void *ctx, struct err *err)
-{
-    return DB_EACH(s, db_stmt(s, SQL_VOLUME_EACH, err), "read the volumes", store_volume, volume_columns, fn, ctx, err);
-}
+DB_PUTS(volume_rows_insert, SQL_VOLUME_INSERT, "record a volume", DB_MAY_EXIST, store_volume, volume_columns)
+DB_DOES(volume_rows_delete, SQL_VOLUME_DELETE, "forget a volume", 0, (DB(id)), const char *id)
+DB_LISTS(volume_rows_each, SQL_VOLUME_EACH, "read the volumes", store_volume, volume_columns)
 
 int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx, const char *id), void *ctx,
                             struct err *err)
@@ -35,10 +24,8 @@ int volume_rows_log_expired(struct store *s, usec_t before, void (*fn)(void *ctx
     return db_end(q, r);
 }
 
-int spare_rows_put(struct store *s, const char *template_id, uint32_t count, uint32_t most, struct err *err)
-{
-    return DB_DO(s, SQL_SPARES_PUT, "record what is kept ready", 0, err, DB(template_id), DB(count), DB(most));
-}
+DB_DOES(spare_rows_put, SQL_SPARES_PUT, "record what is kept ready", 0, (DB(template_id), DB(count), DB(most)),
+        const char *template_id, uint32_t count, uint32_t most)
 
 int spare_rows_each(struct store *s, void (*fn)(void *ctx, const char *template_id, uint32_t count, uint32_t most),
                     void *ctx, struct err *err)

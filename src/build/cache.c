@@ -4,13 +4,12 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "sandbox/templates.h"
-#include "store/template_rows.h"
 
 /* A use is written when the row is older than this. */
 #define USE_STEP (600 * USEC_PER_SEC)
 
 struct item {
-    struct cached c;
+    struct store_cached c;
     struct list node; /* least recently used first */
     usec_t stored;    /* the use that the store knows of */
 };
@@ -31,14 +30,14 @@ static void item_free(struct cache *c, struct item *item)
     MEM_FREE(item->c.key, item->c.layer, item->c.result, item);
 }
 
-static struct item *item_new(struct cache *c, const struct cached *from)
+static struct item *item_new(struct cache *c, const struct store_cached *from)
 {
     struct item *item = mem_new(struct item);
     item->c = *from;
     item->c.key = mem_strdup(from->key);
     item->c.layer = mem_strdup(from->layer);
     item->c.result = mem_strdup(from->result);
-    item->stored = from->used;
+    item->stored = from->used_at;
     c->bytes += from->bytes;
     (void)map_put(&c->by_key, str_of(item->c.key), item);
     list_append(&c->by_use, &item->node);
@@ -48,15 +47,10 @@ static struct item *item_new(struct cache *c, const struct cached *from)
 static void cache_load(void *ctx, const struct store_cached *row)
 {
     struct cache *c = ctx;
-    struct item *item = item_new(c, &(struct cached){.key = row->key,
-                                                     .layer = row->layer,
-                                                     .result = row->result,
-                                                     .bytes = row->bytes,
-                                                     .made = row->made_at,
-                                                     .used = row->used_at});
+    struct item *item = item_new(c, row);
     struct list *at = c->by_use.prev->prev;
     list_remove(&item->node);
-    while (at != &c->by_use && container_of(at, struct item, node)->c.used > item->c.used)
+    while (at != &c->by_use && container_of(at, struct item, node)->c.used_at > item->c.used_at)
         at = at->prev;
     list_prepend(at, &item->node);
 }
@@ -87,28 +81,21 @@ void cache_free(struct cache *c)
 
 static int write_row(struct cache *c, struct item *item, struct err *err)
 {
-    item->stored = item->c.used;
+    item->stored = item->c.used_at;
     core_templates_changed(c->core);
-    return cache_rows_put(c->store,
-                          &(struct store_cached){.key = item->c.key,
-                                                 .layer = item->c.layer,
-                                                 .result = item->c.result,
-                                                 .bytes = item->c.bytes,
-                                                 .made_at = item->c.made,
-                                                 .used_at = item->c.used},
-                          err);
+    return cache_rows_put(c->store, &item->c, err);
 }
 
-const struct cached *cache_get(struct cache *c, const char *key)
+const struct store_cached *cache_get(struct cache *c, const char *key)
 {
     struct item *item = map_get(&c->by_key, str_of(key));
     struct err ignored;
     if (!item)
         return NULL;
-    item->c.used = clock_real();
+    item->c.used_at = clock_real();
     list_remove(&item->node);
     list_append(&c->by_use, &item->node);
-    if (item->c.used > item->stored + USE_STEP && write_row(c, item, &ignored) < 0)
+    if (item->c.used_at > item->stored + USE_STEP && write_row(c, item, &ignored) < 0)
         item->stored = 0; /* the store is full; the next use tries again */
     return &item->c;
 }
@@ -127,7 +114,7 @@ int cache_trim(struct cache *c, bool all, struct err *err)
     usec_t now = clock_real(), oldest = now - MIN(now, (usec_t)CACHE_DAYS * 86400 * USEC_PER_SEC);
     LIST_FOREACH (struct item, item, &c->by_use, node) {
         bool goes =
-            all || item->c.used < oldest || map_count(&c->by_key) > CACHE_ENTRIES_MAX || c->bytes > CACHE_BYTES_MAX;
+            all || item->c.used_at < oldest || map_count(&c->by_key) > CACHE_ENTRIES_MAX || c->bytes > CACHE_BYTES_MAX;
         if (!goes)
             break;
         if (cache_forget(c, item, err) < 0)
@@ -142,8 +129,9 @@ int cache_put(struct cache *c, const char *key, const char *layer, const char *r
     usec_t now = clock_real();
     if (item)
         item_free(c, item);
-    item = item_new(
-        c, &(struct cached){.key = key, .layer = layer, .result = result, .bytes = bytes, .made = now, .used = now});
+    item =
+        item_new(c, &(struct store_cached){
+                        .key = key, .layer = layer, .result = result, .bytes = bytes, .made_at = now, .used_at = now});
     if (write_row(c, item, err) < 0) {
         item_free(c, item);
         return -1;

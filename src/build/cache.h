@@ -5,25 +5,19 @@
  */
 #pragma once
 
-#include "base/clock.h"
 #include "sandbox/life/layers.h"
+#include "store/template_rows.h"
 
 enum { CACHE_ENTRIES_MAX = 2000, CACHE_DAYS = 30 };
 #define CACHE_BYTES_MAX (UINT64_C(32) << 30)
 
 struct cache;
 
-struct cached {
-    const char *key, *layer, *result;
-    uint64_t bytes; /* of the layer alone; 0: not known */
-    usec_t made, used;
-};
-
 int cache_new(struct core *core, struct cache **ret_cache, struct err *err) WARN_UNUSED;
 void cache_free(struct cache *c);
 
-/* Valid until the next call; marks it as used. */
-const struct cached *cache_get(struct cache *c, const char *key);
+/* Valid until the next call; marks it as used. bytes: of the layer alone; 0: not known. */
+const struct store_cached *cache_get(struct cache *c, const char *key);
 int cache_put(struct cache *c, const char *key, const char *layer, const char *result, uint64_t bytes,
               struct err *err) WARN_UNUSED;
 

@@ -273,7 +273,7 @@ void job_remember(struct build_job *j)
 
 bool job_recall(struct build_job *j)
 {
-    const struct cached *found = j->ignore_cache || j->ran ? NULL : cache_get(j->b->cache, j->key);
+    const struct store_cached *found = j->ignore_cache || j->ran ? NULL : cache_get(j->b->cache, j->key);
     if (!found || strlen(found->layer) >= sizeof(j->layer) || build_context_parse(&j->ctx, found->result) < 0)
         return false;
     memcpy(j->layer, found->layer, strlen(found->layer) + 1);

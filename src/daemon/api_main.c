@@ -174,31 +174,17 @@ static int open_store(struct api_worker *w, struct err *err)
 static int open_core(struct api_worker *w, struct err *err)
 {
     const struct options *o = &w->options;
-    w->supervisor_fd = fcntl(o->supervisor_fd, F_DUPFD_CLOEXEC, 3);
+    w->supervisor_fd = fcntl(o->core.engine.supervisor_fd, F_DUPFD_CLOEXEC, 3);
     if (w->supervisor_fd < 0)
         return err_errno(err, errno, "duplicate the supervisor's socket");
-    struct core_config config = {
-        .state_dir = o->state_dir,
-        .engine = {.supervisor_fd = o->supervisor_fd, .tiers = &o->tiers, .default_tier = o->default_tier},
-        .store = w->store,
-        .events = w->events,
-        .artefacts = w->artefacts,
-        .domain = o->domain,
-        .default_memory_bytes = o->default_memory_bytes,
-        .default_disk_bytes = o->default_disk_bytes,
-        .default_cpu_milli = o->default_cpu_milli,
-        .max_sandboxes = o->max_sandboxes,
-        .max_timeout_ms = o->max_timeout_ms,
-        .keep_events = o->keep_events,
-        .keep_ended = o->keep_ended,
-        .keep_ended_ms = o->keep_ended_ms,
-        .trust = o->trust,
-        .version = o->version,
-        .group_gid = o->group_gid,
-        .answers = &e2b_answers,
-        .guest = &e2b_guest,
-        .webhooks = &e2b_webhooks,
-    };
+    struct core_config config = o->core;
+    config.engine.tiers = &o->tiers;
+    config.store = w->store;
+    config.events = w->events;
+    config.artefacts = w->artefacts;
+    config.answers = &e2b_answers;
+    config.guest = &e2b_guest;
+    config.webhooks = &e2b_webhooks;
     if (build_options_parse(str_of(o->builds), &w->builds, &w->builder_config, &config, &w->webhook_policy, err) < 0)
         return -1;
     config.webhook_policy = w->webhook_policy;
@@ -285,9 +271,9 @@ static void open_facades(struct api_worker *w)
         .owner_uid = o->owner_uid,
         .domain_has_tls = o->tls_fd >= 0,
         .default_timeout_ms = o->default_timeout_ms,
-        .version = o->version,
+        .version = o->core.version,
     };
-    facades_open(&w->facades, &native, o->domain, o->run_code_is_open);
+    facades_open(&w->facades, &native, o->core.domain, o->run_code_is_open);
     mem_wipe(buf_data(&w->key), buf_len(&w->key));
     buf_fini(&w->key);
 }

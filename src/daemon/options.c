@@ -116,7 +116,7 @@ static int options_listen(void *options, const char *argument)
 
 static int options_domain(void *options, const char *argument)
 {
-    ((struct options *)options)->domain = *argument ? argument : NULL;
+    ((struct options *)options)->core.domain = *argument ? argument : NULL;
     return 0;
 }
 
@@ -132,9 +132,9 @@ static int options_keep(void *options, const char *argument)
         if (r < 0)
             return r;
     }
-    o->keep_events = (uint32_t)numbers[0];
-    o->keep_ended = (uint32_t)numbers[1];
-    o->keep_ended_ms = numbers[2];
+    o->core.keep_events = (uint32_t)numbers[0];
+    o->core.keep_ended = (uint32_t)numbers[1];
+    o->core.keep_ended_ms = numbers[2];
     return text.p ? -EINVAL : 0;
 }
 
@@ -146,33 +146,33 @@ static int options_tiers(void *options, const char *argument)
 #define OPTIONS_AT(member) .at = offsetof(struct options, member)
 
 static const struct argument options_known[] = {
-    {"supervisor-fd", ARGUMENT_FD, OPTIONS_AT(supervisor_fd)},
+    {"supervisor-fd", ARGUMENT_FD, OPTIONS_AT(core.engine.supervisor_fd)},
     {"pulse-fd", ARGUMENT_FD, OPTIONS_AT(pulse_fd)},
     {"key-fd", ARGUMENT_FD, OPTIONS_AT(key_fd)},
     {"tls-fd", ARGUMENT_FD, OPTIONS_AT(tls_fd)},
     {"listen-fd", ARGUMENT_TAKEN, .take = options_listen},
-    {"state", ARGUMENT_TEXT, OPTIONS_AT(state_dir)},
+    {"state", ARGUMENT_TEXT, OPTIONS_AT(core.state_dir)},
     {"data", ARGUMENT_TEXT, OPTIONS_AT(data_dir)},
     {"domain", ARGUMENT_TAKEN, .take = options_domain},
-    {"version", ARGUMENT_TEXT, OPTIONS_AT(version)},
+    {"version", ARGUMENT_TEXT, OPTIONS_AT(core.version)},
     {"owner-uid", ARGUMENT_U32, OPTIONS_AT(owner_uid), .most = UINT32_MAX - 1},
-    {"group-gid", ARGUMENT_U32, OPTIONS_AT(group_gid),
+    {"group-gid", ARGUMENT_U32, OPTIONS_AT(core.group_gid),
      .most = UINT32_MAX - 1}, /* whose members are tenants of their own */
     {"log-level", ARGUMENT_U32, OPTIONS_AT(log_level),
      .most = LOG_ERROR + LOG_AS_JSON}, /* 0 debug to 3 error; 4 more: as JSON */
-    {"default-memory", ARGUMENT_U64, OPTIONS_AT(default_memory_bytes)},
-    {"default-disk", ARGUMENT_U64, OPTIONS_AT(default_disk_bytes)},     /* 0: no limit */
-    {"default-cpu-milli", ARGUMENT_U32, OPTIONS_AT(default_cpu_milli)}, /* thousandths */
+    {"default-memory", ARGUMENT_U64, OPTIONS_AT(core.default_memory_bytes)},
+    {"default-disk", ARGUMENT_U64, OPTIONS_AT(core.default_disk_bytes)},     /* 0: no limit */
+    {"default-cpu-milli", ARGUMENT_U32, OPTIONS_AT(core.default_cpu_milli)}, /* thousandths */
     {"default-timeout-ms", ARGUMENT_U64, OPTIONS_AT(default_timeout_ms)},
-    {"max-timeout-ms", ARGUMENT_U64, OPTIONS_AT(max_timeout_ms)},
-    {"max-sandboxes", ARGUMENT_U32, OPTIONS_AT(max_sandboxes)},
+    {"max-timeout-ms", ARGUMENT_U64, OPTIONS_AT(core.max_timeout_ms)},
+    {"max-sandboxes", ARGUMENT_U32, OPTIONS_AT(core.max_sandboxes)},
     {"keep", ARGUMENT_TAKEN, .take = options_keep},
     {"builds", ARGUMENT_TEXT, OPTIONS_AT(builds)},
-    {"trust", ARGUMENT_TEXT, OPTIONS_AT(trust)},
+    {"trust", ARGUMENT_TEXT, OPTIONS_AT(core.trust)},
     {"run-code-open", ARGUMENT_FLAG, OPTIONS_AT(run_code_is_open)},
     {"protocol", ARGUMENT_U32, OPTIONS_AT(protocol)}, /* SUP_VERSION of who starts it */
     {"tiers", ARGUMENT_TAKEN, .take = options_tiers}, /* wire/tiers.h */
-    {"default-tier", ARGUMENT_TEXT, OPTIONS_AT(default_tier)},
+    {"default-tier", ARGUMENT_TEXT, OPTIONS_AT(core.engine.default_tier)},
     {0},
 };
 
@@ -180,18 +180,18 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
 {
     struct options o = {
         .protocol = SUP_VERSION,
-        .group_gid = (gid_t)-1,
-        .supervisor_fd = -1,
         .pulse_fd = -1,
         .key_fd = -1,
         .tls_fd = -1,
-        .version = COVE_VERSION,
         .log_level = LOG_INFO,
-        .default_memory_bytes = 512ULL << 20,
-        .default_cpu_milli = 2000,
         .default_timeout_ms = 300000,
-        .max_timeout_ms = 86400000,
-        .max_sandboxes = 1000,
+        .core = {.engine.supervisor_fd = -1,
+                 .group_gid = (gid_t)-1,
+                 .version = COVE_VERSION,
+                 .default_memory_bytes = 512ULL << 20,
+                 .default_cpu_milli = 2000,
+                 .max_timeout_ms = 86400000,
+                 .max_sandboxes = 1000},
     };
     if (arguments_parse(argc, argv, options_known, &o, err) < 0)
         return -1;
@@ -199,7 +199,7 @@ int options_parse(int argc, char **argv, struct options *ret_options, struct err
         return err_set(err, ERR_FAILED_PRECONDITION,
                        "coved is of another version (it speaks protocol %u, this program %d): restart the service",
                        o.protocol, SUP_VERSION);
-    if (o.supervisor_fd < 0 || o.n_listen == 0 || !o.state_dir || !o.data_dir)
+    if (o.core.engine.supervisor_fd < 0 || o.n_listen == 0 || !o.core.state_dir || !o.data_dir)
         return err_set(
             err, ERR_INVALID_ARGUMENT,
             "--supervisor-fd, --listen-fd, --state and --data are needed; coved starts this program, people don't");

@@ -13,38 +13,27 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "sandbox/core.h"
 #include "wire/tiers.h"
 
 enum { OPTIONS_LISTEN_MAX = 48 };
 
 struct options {
     uint32_t protocol; /* SUP_VERSION */
-    int supervisor_fd; /* SOCK_SEQPACKET to coved */
     int pulse_fd;      /* daemon/pulse.h; -1: there is none */
     int key_fd;        /* the API key, to end of file; -1: there is none */
     int tls_fd;        /* certificate chain and key in PEM, to end of file; -1: there is none */
     int listen_fd[OPTIONS_LISTEN_MAX];
     bool listen_tls[OPTIONS_LISTEN_MAX]; /* is it one with TLS? */
     size_t n_listen;
-    const char *state_dir; /* templates are read here */
-    const char *data_dir;  /* cove.db is written here */
-    const char *domain;    /* NULL: none */
-    const char *version;
+    const char *data_dir; /* cove.db is written here */
     uid_t owner_uid;
-    gid_t group_gid; /* (gid_t)-1: none */
     enum log_level log_level;
-    uint64_t default_memory_bytes, default_disk_bytes;
-    uint32_t default_cpu_milli;
     uint64_t default_timeout_ms;
-    uint64_t max_timeout_ms;
-    uint32_t max_sandboxes;
-    uint32_t keep_events, keep_ended; /* struct core_config's */
-    uint64_t keep_ended_ms;
     const char *builds; /* daemon/build_options.h; NULL: the defaults */
     struct tier_list tiers;
-    const char *default_tier; /* NULL: the weakest */
-    bool run_code_is_open;    /* api/fusion: who shows no key may run code */
-    const char *trust;        /* certificates of authorities in PEM; NULL: none */
+    bool run_code_is_open;   /* api/fusion: who shows no key may run code */
+    struct core_config core; /* what coved says of it: its machine, but for `tiers`, and its limits */
 };
 
 struct egress_options {

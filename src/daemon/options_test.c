@@ -35,27 +35,27 @@ static void what_coved_says_is_understood(void **state)
                            "--default-disk", "2097152", "--default-cpu-milli", "1500", "--default-timeout-ms", "1000",
                            "--max-timeout-ms", "2000", "--max-sandboxes", "3", "--keep", "5:0:7"),
                      0);
-    assert_int_equal(o.supervisor_fd, 0);
+    assert_int_equal(o.core.engine.supervisor_fd, 0);
     assert_int_equal(o.pulse_fd, 2);
-    assert_int_equal(o.keep_events, 5);
-    assert_int_equal(o.keep_ended, 0);
-    assert_int_equal(o.keep_ended_ms, 7);
+    assert_int_equal(o.core.keep_events, 5);
+    assert_int_equal(o.core.keep_ended, 0);
+    assert_int_equal(o.core.keep_ended_ms, 7);
     assert_int_equal(o.key_fd, 0);
     assert_int_equal(o.n_listen, 2);
     assert_int_equal(o.listen_fd[1], 2);
     assert_int_equal(o.tls_fd, -1);
     assert_false(o.listen_tls[1]);
-    assert_string_equal(o.state_dir, "/s");
+    assert_string_equal(o.core.state_dir, "/s");
     assert_string_equal(o.data_dir, "/d");
-    assert_string_equal(o.domain, "d.example");
+    assert_string_equal(o.core.domain, "d.example");
     assert_int_equal(o.owner_uid, 7);
     assert_int_equal(o.log_level, LOG_WARN);
-    assert_int_equal(o.default_memory_bytes, 1048576);
-    assert_int_equal(o.default_disk_bytes, 2097152);
-    assert_int_equal(o.default_cpu_milli, 1500);
+    assert_int_equal(o.core.default_memory_bytes, 1048576);
+    assert_int_equal(o.core.default_disk_bytes, 2097152);
+    assert_int_equal(o.core.default_cpu_milli, 1500);
     assert_int_equal(o.default_timeout_ms, 1000);
-    assert_int_equal(o.max_timeout_ms, 2000);
-    assert_int_equal(o.max_sandboxes, 3);
+    assert_int_equal(o.core.max_timeout_ms, 2000);
+    assert_int_equal(o.core.max_sandboxes, 3);
 }
 
 /* Programs were replaced under a service that runs: what coved says would be misread. */
@@ -81,10 +81,10 @@ static void the_rest_has_defaults(void **state)
     assert_int_equal(PARSE(&o, &err, NEEDED, "--domain", ""), 0);
     assert_int_equal(o.pulse_fd, -1);
     assert_int_equal(o.key_fd, -1);
-    assert_null(o.domain);
+    assert_null(o.core.domain);
     assert_int_equal(o.owner_uid, 0);
-    assert_string_equal(o.version, COVE_VERSION);
-    assert_true(o.max_sandboxes > 0 && o.max_timeout_ms >= o.default_timeout_ms);
+    assert_string_equal(o.core.version, COVE_VERSION);
+    assert_true(o.core.max_sandboxes > 0 && o.core.max_timeout_ms >= o.default_timeout_ms);
 }
 
 static void assert_wrong(const char *option, const char *value)

@@ -296,21 +296,16 @@ static int listen_all(struct api_worker *w, struct err *err)
 static int api_main_watch(struct api_worker *w, struct err *err)
 {
     (void)uv_timer_init(&w->loop, &w->patience);
-    int r = uv_signal_init(&w->loop, &w->term);
-    if (r == 0)
-        r = uv_signal_init(&w->loop, &w->interrupt);
-    if (r == 0)
-        r = uv_poll_init(&w->loop, &w->supervisor, w->supervisor_fd);
-    if (r == 0)
-        r = uv_signal_start(&w->term, api_main_on_signal, SIGTERM);
-    if (r == 0)
-        r = uv_signal_start(&w->interrupt, api_main_on_signal, SIGINT);
-    if (r == 0)
-        r = uv_poll_start(&w->supervisor, UV_DISCONNECT, on_supervisor);
-    if (r == 0)
-        r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd);
     w->term.data = w->interrupt.data = w;
-    return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
+    int r;
+    if ((r = uv_signal_init(&w->loop, &w->term)) < 0 || (r = uv_signal_init(&w->loop, &w->interrupt)) < 0 ||
+        (r = uv_poll_init(&w->loop, &w->supervisor, w->supervisor_fd)) < 0 ||
+        (r = uv_signal_start(&w->term, api_main_on_signal, SIGTERM)) < 0 ||
+        (r = uv_signal_start(&w->interrupt, api_main_on_signal, SIGINT)) < 0 ||
+        (r = uv_poll_start(&w->supervisor, UV_DISCONNECT, on_supervisor)) < 0 ||
+        (r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd)) < 0)
+        return err_errno(err, r, "watch signals and coved");
+    return 0;
 }
 
 static int boot(struct api_worker *w, struct err *err)

@@ -130,17 +130,14 @@ static int open_networks(struct egress_worker *w, struct err *err)
 
 static int egress_main_watch(struct egress_worker *w, struct err *err)
 {
-    int r = uv_signal_init(&w->loop, &w->term);
-    if (r == 0)
-        r = uv_signal_init(&w->loop, &w->interrupt);
-    if (r == 0)
-        r = uv_signal_start(&w->term, egress_main_on_signal, SIGTERM);
-    if (r == 0)
-        r = uv_signal_start(&w->interrupt, egress_main_on_signal, SIGINT);
-    if (r == 0)
-        r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd);
     w->term.data = w->interrupt.data = w;
-    return r < 0 ? err_errno(err, r, "watch signals and coved") : 0;
+    int r;
+    if ((r = uv_signal_init(&w->loop, &w->term)) < 0 || (r = uv_signal_init(&w->loop, &w->interrupt)) < 0 ||
+        (r = uv_signal_start(&w->term, egress_main_on_signal, SIGTERM)) < 0 ||
+        (r = uv_signal_start(&w->interrupt, egress_main_on_signal, SIGINT)) < 0 ||
+        (r = pulse_start(&w->pulse, &w->loop, w->options.pulse_fd)) < 0)
+        return err_errno(err, r, "watch signals and coved");
+    return 0;
 }
 
 static int boot(struct egress_worker *w, struct err *err)

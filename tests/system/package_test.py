@@ -59,6 +59,9 @@ def test_what_is_unpacked_runs(package):
     _, root = package
     assert "cove runs commands in sandboxes" in run(root / "usr/bin/cove", "help")
     assert "run" in run(root / "usr/bin/coved", "--help")
+    assert run(root / "usr/bin/cove", "agent", "--list") == run(BUILD / "cove", "agent", "--list")
+    for what in ("kits", "templates"):
+        assert {p.name for p in (TOP / what).iterdir()} == {p.name for p in (root / "usr/share/cove" / what).iterdir()}
 
 
 WHERE = """set -e

@@ -108,6 +108,16 @@ static int overlay_make(struct overlay_layers *l, const struct overlay *o, int *
     return 0;
 }
 
+/*
+ * Where a write to the upper directory's file system has failed, overlayfs makes no volatile overlay until somebody was
+ * told so, by a sync of all of it.
+ */
+static void overlay_hear_of_failure(const struct overlay *o)
+{
+    AUTO_CLOSE int fd = openat(o->box_fd, "u", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int told UNUSED = fd < 0 ? 0 : syncfs(fd);
+}
+
 /* In the directory where layers have names of a few bytes: the kernel takes 255 for the list of all. */
 static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts *ret_parts, const char **ret_step)
 {
@@ -118,8 +128,13 @@ static int mount_here(const struct overlay *o, int *ret_fd, struct overlay_parts
     if (r == 0)
         r = add_layer(&l, o, o->box_fd, 0);
     AUTO_CLOSE int fd = -1;
-    if (r == 0)
+    bool is_tried = r == 0;
+    if (is_tried)
         r = overlay_make(&l, o, &fd);
+    if (is_tried && r == -EIO) {
+        overlay_hear_of_failure(o);
+        r = overlay_make(&l, o, &fd);
+    }
     if (r < 0 && ret_step)
         *ret_step = l.step;
     /* The overlay holds copies of its layers' mounts, of its own. */

@@ -420,8 +420,8 @@ static bool network_log_secret(struct core *core, const char *name, const char *
         return false;
     (void)snprintf(actor, sizeof(actor), "cli:uid=%lld", (long long)uid);
     AUTO_EVENT_DATA struct event_data d = EVENT_DATA(DATA_STR("name", name));
-    (void)action_note(core, SERVICE_LOG_ID, actor, 0, is_set ? EVENT_SECRET_SET : EVENT_SECRET_REMOVED,
-                      event_data_end(&d));
+    action_note_limited(core, SERVICE_LOG_ID, actor, 0, is_set ? EVENT_SECRET_SET : EVENT_SECRET_REMOVED,
+                        event_data_end(&d));
     return true;
 }
 

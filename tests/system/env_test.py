@@ -520,7 +520,7 @@ def test_ten_at_once_while_the_host_commits_and_collects(service, repo):
         assert git(repo, "log", "-3", "--format=%s", f"cove/{name}").split() == [f"{name}-{i}" for i in (3, 2, 1)]
         assert all(git(repo, "notes", "--ref=cove", "show", f"cove/{name}~{i}") for i in range(3)) # none took another's place
     service.remove_all() # sandboxes that are gone lose no commit
-    assert env(service, repo, "list").stdout.count("gone") == 10
+    assert wait_until(lambda: env(service, repo, "list").stdout.count("gone") == 10), env(service, repo, "list").stdout
     assert f"+{names[0]}" in env(service, repo, "diff", names[0]).stdout
     for name in names:
         env(service, repo, "abort", name)

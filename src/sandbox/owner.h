@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include "base/clock.h"
 #include "sandbox/core.h"
 #include "sandbox/loop.h"
 

@@ -9,7 +9,6 @@
 #pragma once
 
 #include "sandbox/owner.h"
-#include "sandbox/principal.h"
 #include "sandbox/quota.h"
 
 enum {

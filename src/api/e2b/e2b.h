@@ -8,7 +8,6 @@
  */
 #pragma once
 
-#include "base/err.h"
 #include "http/request.h"
 #include "sandbox/core.h"
 

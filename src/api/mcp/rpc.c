@@ -15,8 +15,6 @@
 #include "base/mem.h"
 #include "http/sse.h"
 
-#include <stdio.h>
-
 #define META "io.modelcontextprotocol/"
 #define STATELESS "2026-07-28"
 enum { PATIENCE_MS = 10000, PROGRESS_MS = 200, PROGRESS_TEXT_MAX = 512, TOKEN_MAX = 256 };

@@ -9,7 +9,6 @@
  */
 #pragma once
 
-#include "base/str.h"
 #include "http/request.h"
 
 #define NATIVE_PREFIX "/cove/v1"

@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include "base/str.h"
 #include "http/request.h"
 
 struct builder;

@@ -8,7 +8,6 @@
 #include "coved/workers/network.h"
 #include "tier/files.h"
 
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/epoll.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -11,7 +11,6 @@
  */
 #pragma once
 
-#include "base/err.h"
 #include "base/sha1.h"
 #include "coved/loop.h"
 #include "coved/workers/pulse.h"

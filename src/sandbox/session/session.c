@@ -28,8 +28,6 @@
 #include "sandbox/exec/stream.h"
 #include "sandbox/sandbox.h"
 
-#include <stdio.h>
-
 enum {
     OUTBOX_OPEN = 4 << 20,
     HELLO_MS = 15000, /* an emulated machine that goes on in a new monitor begins slowly */

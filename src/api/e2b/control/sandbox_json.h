@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/json.h"
 #include "sandbox/sandbox.h"
 
 /* RFC 3339; 0 ("never") is the last second of the year 9999, because clients insist on a time. */

@@ -17,8 +17,6 @@
 #include "base/id.h"
 #include "http/gzip.h"
 
-#include <inttypes.h>
-
 /* Compressing costs the loop twenty times what sending does: worth it for what is small, and for nobody near when it is
  * large. */
 enum { DOWNLOAD_GZIP_LEVEL = 1, GZIP_SIZE_MAX = 8 * 1024 * 1024, HEADERS_MAX = 9, SNIFF = 512, BOUNDARY = 30 };

@@ -154,7 +154,7 @@ bool http_response_full(const struct http_request *req); /* write_high was reach
 
 /*
  * Who counts the memory of what waits for the client, in steps of 16 KiB: `before` bytes are now `now`. False: there is
- * no room for more, and the request is aborted. It is not told of the end.
+ * no room for more, and the request is aborted. It is given back when nothing waits; the end is not told.
  */
 typedef bool (*http_queue_fn)(void *ctx, size_t before, size_t now);
 void http_count_queue(struct http_request *req, http_queue_fn fn, void *ctx);

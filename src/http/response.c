@@ -64,7 +64,7 @@ static void send_or_queue(struct conn *c, const struct iovec *iov, int n)
 static bool queue_count(struct conn *c)
 {
     struct http_request *req = c->req;
-    size_t now = buf_len(&c->out) / QUEUE_STEP * QUEUE_STEP;
+    size_t now = c->out.cap / QUEUE_STEP * QUEUE_STEP;
     if (!req || !req->queue_fn || now == req->queue_counted)
         return true;
     if (!req->queue_fn(req->queue_ctx, req->queue_counted, now))
@@ -78,10 +78,10 @@ void conn_flush(struct conn *c)
     if (!c->can_write)
         return;
     send_or_queue(c, NULL, 0);
-    if (c->req && buf_len(&c->out) < c->req->queue_counted)
-        (void)queue_count(c);
-    if (buf_len(&c->out) == 0 && c->out.cap > QUEUE_KEEP)
-        buf_fini(&c->out);
+    if (buf_len(&c->out) || c->out.cap <= QUEUE_KEEP)
+        return;
+    buf_fini(&c->out);
+    (void)queue_count(c);
 }
 
 /* What can't be sent whole is not sent. */

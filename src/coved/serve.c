@@ -401,7 +401,12 @@ static int serve_choose_overlay(const char *pool_dir, const char *state_dir, enu
         return err_errno(err, errno, "make %s", dir);
     const struct probe_env env = {dir};
     enum overlay_mode mode = OVERLAY_DETACHED;
-    if (serve_try_overlay(&env, &mode, err) < 0) {
+    int r = serve_try_overlay(&env, &mode, err);
+    if (r < 0 && (err->errnum == ENOSPC || err->errnum == EDQUOT)) {
+        log_warn("how root file systems are mounted can't be tried out on a full disk: from attached layers, which "
+                 "works everywhere");
+        mode = OVERLAY_ATTACHED;
+    } else if (r < 0) {
         log_error(
             "sandboxes can't have root file systems in %s: Linux 5.19 and a file system with idmapped mounts (ext4,"
             " xfs, btrfs) are needed; set state_dir or COVE_STATE to a place on one ('coved doctor' says more)",

@@ -32,7 +32,7 @@ def own_disk(image, at, size):
         at.mkdir()
         image.touch()
         os.truncate(image, size)
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-i", "65536", image], check=True) # few inodes
         subprocess.run(["mount", "-o", "loop", image, at], check=True)
         try:
             yield
@@ -194,6 +194,26 @@ def test_sandboxes_go_on_when_others_fill_the_disk(tmp_path):
         # The kernel tells who ran then of the failed write at each sync, until its root is mounted anew.
         assert [service.cove(*words, sandbox.id).returncode for words in (["pause", "--files-only"], ["resume"])] == [0, 0]
         assert sandbox.sh("sha256sum -c sum; sync more; cat more")[:2] == (0, b"big: OK\nmore\n")
+        service.remove_all()
+
+
+def test_a_crash_on_a_disk_without_inodes(tmp_path):
+    config = tmp_path / "cove.yaml"
+    config.write_text("disk_reserve: 64MiB\n")
+    with prepared(disk=GIB, COVE_POOL="copy", COVE_CONFIG=str(config)) as service, running(service) as client:
+        sandbox, other = client.create(), client.create()
+        taken = service.state / "taken"
+        taken.mkdir()
+        with contextlib.suppress(OSError):
+            for n in range(100_000):
+                (taken / str(n)).touch()
+        status, _, body = service.request("POST", "/cove/v1/sandboxes", {})
+        assert status == 429 and "inodes" in str(body), body
+        service.kill_coved()
+        assert sandbox.sh("echo here")[1] == b"here\n"
+        assert other.kill().status == 204 and set(client.list()) == {sandbox.id}
+        shutil.rmtree(taken)
+        assert wait_until(lambda: service.request("POST", "/cove/v1/sandboxes", {})[0] == 201), service.tail()
         service.remove_all()
 
 

@@ -46,6 +46,12 @@ static void conn_head_costs(struct conn *c, size_t n)
     c->head_cost = (uint32_t)n;
 }
 
+static void conn_head_waits(struct conn *c)
+{
+    size_t part = conn_tls_has_part(c) ? CONN_TLS_RECORD : 0;
+    conn_head_costs(c, part + (c->req ? sizeof(*c->req) + c->req->fields.text.cap : 0));
+}
+
 void conn_head_over(struct conn *c)
 {
     conn_head_costs(c, 0);
@@ -360,8 +366,10 @@ static void step_head(struct conn *c)
         close_now(c);
         return;
     }
-    if (c->cur.n == 0 && !conn_fill(c, READ_HEAD))
+    if (c->cur.n == 0 && !conn_fill(c, READ_HEAD)) {
+        conn_head_waits(c);
         return;
+    }
     if (c->cur.n == 0) { /* EOF, or gone */
         close_now(c);
         return;
@@ -385,7 +393,7 @@ static void step_head(struct conn *c)
     if (!parse_some(c)) {
         response_refuse(c, c->req->refuse_status, c->req->refuse_text);
     } else if (!c->req->head_complete) {
-        conn_head_costs(c, sizeof(*c->req) + c->req->fields.text.cap);
+        conn_head_waits(c);
     } else {
         conn_head_over(c);
         c->state = CONN_ACTIVE;
@@ -459,7 +467,7 @@ static enum timed class_now(const struct conn *c)
     if (c->state == CONN_LINGER)
         return TIMED_LINGER;
     if (c->state == CONN_HEAD)
-        return req ? TIMED_HEAD : TIMED_IDLE;
+        return req || conn_tls_has_part(c) ? TIMED_HEAD : TIMED_IDLE;
     if (c->state == CONN_DISCARD)
         return TIMED_DISCARD;
     /* A stream both ways has no time, until what is left is that the client ends its side. */

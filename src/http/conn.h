@@ -232,7 +232,8 @@ enum conn_tls_step conn_tls_handshake(struct conn *c);
 /* As recv() and sendmsg(), non-blocking, and they keep can_read and can_write. 0: the client said that it ends. */
 ssize_t conn_tls_read(struct conn *c, void *to, size_t want) WARN_UNUSED;
 ssize_t conn_tls_send(struct conn *c, const struct iovec *v, size_t n) WARN_UNUSED;
-bool conn_tls_notify(struct conn *c); /* says that our side ends; false: again once can_write */
+bool conn_tls_has_part(const struct conn *c); /* of a record, in a buffer of OpenSSL's */
+bool conn_tls_notify(struct conn *c);         /* says that our side ends; false: again once can_write */
 void conn_tls_close(struct conn *c);
 
 static inline struct conn *request_conn(const struct http_request *req)

@@ -217,6 +217,11 @@ ssize_t conn_tls_send(struct conn *c, const struct iovec *v, size_t n)
     return -1;
 }
 
+bool conn_tls_has_part(const struct conn *c)
+{
+    return c->tls && SSL_has_pending(c->tls);
+}
+
 bool conn_tls_notify(struct conn *c)
 {
     if (!c->tls_ready || c->tls_broken || c->tls_notified)

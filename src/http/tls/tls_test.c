@@ -628,6 +628,30 @@ static void the_oldest_of_many_handshakes_gives_way(void **state)
     test_server_close(&t);
 }
 
+/* Half a record is the beginning of a head, and in memory. */
+static void half_a_record_is_half_a_head(void **state)
+{
+    (void)state;
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    limits.header_timeout_ms = 2000;
+    limits.heads_bytes = 40 * 1024;
+    struct test_server t;
+    test_server_open_tls(&t, &limits, tls);
+    AUTO_BUF struct buf got = BUF_INIT(4096);
+    struct client all[4];
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        dial(&all[i], &t, TLS1_3_VERSION);
+        test_send(&t, all[i].fd, STR("\x17\x03\x03\x40half a record"));
+        test_turn(&t);
+    }
+    assert_int_equal(http_server_connections(t.server), 2);
+    assert_true(receive_text(&all[3], &got, STR_NULL));
+    assert_has(buf_str(&got), "408");
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        hang_up(&all[i]);
+    test_server_close(&t);
+}
+
 static void draining_ends_connections(void **state)
 {
     (void)state;
@@ -709,6 +733,7 @@ int main(void)
         cmocka_unit_test(a_response_that_is_cut_looks_so),
         cmocka_unit_test(a_slow_handshake_is_cut),
         cmocka_unit_test(the_oldest_of_many_handshakes_gives_way),
+        cmocka_unit_test(half_a_record_is_half_a_head),
         cmocka_unit_test(draining_ends_connections),
         cmocka_unit_test(a_server_that_ends_takes_its_connections_along),
         cmocka_unit_test(pairs_that_do_not_fit_are_refused),

@@ -46,6 +46,11 @@ char *arena_strndup(struct arena *a, const char *s, size_t n)
     return p;
 }
 
+char *arena_strdup(struct arena *a, const char *text)
+{
+    return text ? arena_strndup(a, text, strlen(text)) : NULL;
+}
+
 struct str arena_str(struct arena *a, struct str s)
 {
     return str_n(arena_strndup(a, s.p, s.n), s.n);

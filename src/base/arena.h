@@ -13,6 +13,7 @@ struct arena {
 
 void *arena_alloc(struct arena *a, size_t n);
 char *arena_strndup(struct arena *a, const char *s, size_t n); /* terminated copy of exactly n bytes */
+char *arena_strdup(struct arena *a, const char *text);         /* NULL stays NULL */
 struct str arena_str(struct arena *a, struct str s);           /* copy, terminated behind its end */
 char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void arena_fini(struct arena *a); /* frees all of it; usable again afterwards */

@@ -22,9 +22,9 @@ static void from_template(struct build_job *j, const char *ref)
     memcpy(j->layer, t->layer, strlen(t->layer) + 1);
     build_context_set_workdir(&j->ctx, t->workdir);
     build_context_set_user(&j->ctx, t->user ? t->user : USER_DEFAULT);
-    j->template_ref = arena_strndup(&j->arena, ref, strlen(ref));
-    j->from_start = t->start_cmd ? arena_strndup(&j->arena, t->start_cmd, strlen(t->start_cmd)) : NULL;
-    j->from_ready = t->ready_cmd ? arena_strndup(&j->arena, t->ready_cmd, strlen(t->ready_cmd)) : NULL;
+    j->template_ref = arena_strdup(&j->arena, ref);
+    j->from_start = arena_strdup(&j->arena, t->start_cmd);
+    j->from_ready = arena_strdup(&j->arena, t->ready_cmd);
     j->from_cpu_milli = t->cpu_milli;
     j->from_memory_bytes = t->memory_bytes;
     j->size_bytes = t->size_bytes;

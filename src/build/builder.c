@@ -111,11 +111,6 @@ static struct build_job *builder_find(struct builder *b, const char *id)
     return NULL;
 }
 
-static const char *copy_text(struct arena *a, const char *text)
-{
-    return text ? arena_strndup(a, text, strlen(text)) : NULL;
-}
-
 static const char *copy_upload(struct arena *a, uint64_t tenant, const char *hash)
 {
     char *name = hash ? arena_alloc(a, UPLOAD_HASH_LEN + 1) : NULL;
@@ -137,16 +132,16 @@ static void copy_spec(struct arena *a, uint64_t tenant, const struct build_spec 
     }
     *to = *from;
     to->steps = steps;
-    to->image = copy_text(a, from->image);
-    to->template_ref = copy_text(a, from->template_ref);
+    to->image = arena_strdup(a, from->image);
+    to->template_ref = arena_strdup(a, from->template_ref);
     to->archive = copy_upload(a, tenant, from->archive);
-    to->from = copy_text(a, from->from);
-    to->username = copy_text(a, from->username);
-    to->password = copy_text(a, from->password);
-    to->network = copy_text(a, from->network);
-    to->start_cmd = copy_text(a, from->start_cmd);
-    to->ready_cmd = copy_text(a, from->ready_cmd);
-    to->tier = copy_text(a, from->tier);
+    to->from = arena_strdup(a, from->from);
+    to->username = arena_strdup(a, from->username);
+    to->password = arena_strdup(a, from->password);
+    to->network = arena_strdup(a, from->network);
+    to->start_cmd = arena_strdup(a, from->start_cmd);
+    to->ready_cmd = arena_strdup(a, from->ready_cmd);
+    to->tier = arena_strdup(a, from->tier);
 }
 
 static size_t spec_bytes(const struct build_spec *spec)

@@ -149,9 +149,7 @@ static int finalize_tier(struct build_job *j, const char *start, struct err *err
         return -1;
     j->with_memory =
         start && !j->spec.no_memory && tier_list_saves(core_config(core)->engine.tiers, tier, &ignored) == 0;
-    j->tier = j->with_memory || j->spec.tier ? tier
-              : t->tier                      ? arena_strndup(&j->arena, t->tier, strlen(t->tier))
-                                             : NULL;
+    j->tier = j->with_memory || j->spec.tier ? tier : arena_strdup(&j->arena, t->tier);
     if (j->with_memory)
         build_key_add(j->key,
                       (struct str[]){STR("memory"), str_of(tier),

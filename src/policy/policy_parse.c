@@ -104,7 +104,7 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
         return -1;
     if (netcidr_parse(text, &t.net)) {
         netcidr_print(&t.net, address);
-        t.text = arena_strndup(arena, address, strlen(address));
+        t.text = arena_strdup(arena, address);
         *ret_target = t;
         return 0;
     }
@@ -113,7 +113,7 @@ int parse_target(struct parse *p, const json_t *json, struct target *ret_target)
                             text.n && *text.p == '@'      ? " ('cove policy presets' shows those there are)"
                             : memchr(text.p, ':', text.n) ? " (ports go into \"ports\")"
                                                           : "");
-    t.text = arena_strndup(arena, pattern, strlen(pattern));
+    t.text = arena_strdup(arena, pattern);
     if (pattern[0] != '*') {
         t.kind = TARGET_NAME;
         t.name = str_of(t.text);

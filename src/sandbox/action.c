@@ -19,6 +19,15 @@ void core_unrecorded(struct core *core, const struct err *err)
         log_error("an event or a row could not be stored: %s", err->msg);
 }
 
+void actor_take(struct actor *actor, struct arena *arena, const char *name, const struct principal *who)
+{
+    actor->name = arena_strdup(arena, name);
+    actor->who = *who;
+    actor->who.key = arena_strdup(arena, who->key);
+    actor->who.name = arena_strdup(arena, who->name);
+    actor->who.sandbox = arena_strdup(arena, who->sandbox);
+}
+
 int sandbox_usable(const struct sandbox *sb, struct err *err)
 {
     if (sandbox_state_is_over(sb->info.state))

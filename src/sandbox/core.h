@@ -144,3 +144,5 @@ struct actor {
     bool sets_up;                 /* part of its start: may act in a sandbox that is being resumed */
     struct holder *holder;        /* sandbox/hold.h: can wait when the guard asks; NULL: can't */
 };
+struct arena;
+void actor_take(struct actor *actor, struct arena *arena, const char *name, const struct principal *who); /* copied */

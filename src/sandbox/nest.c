@@ -152,8 +152,8 @@ static void nest_describe(const struct nest_spec *spec, struct event_data *d)
 
 static void nest_take_root(struct sandbox *nest, const struct nest_root *root)
 {
-    nest->user = arena_strndup(&nest->arena, root->user, strlen(root->user));
-    nest->workdir = arena_strndup(&nest->arena, root->workdir, strlen(root->workdir));
+    nest->user = arena_strdup(&nest->arena, root->user);
+    nest->workdir = arena_strdup(&nest->arena, root->workdir);
     nest->has_own_root = true;
 }
 

@@ -358,11 +358,6 @@ static json_t *service_describe(const struct service_spec *spec, const struct te
     return NULL;
 }
 
-static const char *service_copy(struct sandbox_service *s, const char *text)
-{
-    return text ? arena_strndup(&s->arena, text, strlen(text)) : NULL;
-}
-
 int service_add(struct sandbox *sb, const struct actor *actor, const struct service_spec *spec, service_fn done,
                 void *ctx, struct err *err)
 {
@@ -379,10 +374,7 @@ int service_add(struct sandbox *sb, const struct actor *actor, const struct serv
     s = service_new(sb, words);
     s->done = done;
     s->ctx = ctx;
-    s->actor = (struct actor){.name = service_copy(s, actor->name), .who = actor->who};
-    s->actor.who.key = service_copy(s, actor->who.key);
-    s->actor.who.name = service_copy(s, actor->who.name);
-    s->actor.who.sandbox = service_copy(s, actor->who.sandbox);
+    actor_take(&s->actor, &s->arena, actor->name, &actor->who);
     if (service_begin(s, actor, err) == 0)
         return 0;
     service_free(s);

@@ -62,7 +62,7 @@ int sandbox_rows_get(struct store *s, const char *id, struct arena *arena, struc
     for (const struct db_column *c = sandbox_columns; r == 1 && c->kind; c++) {
         const char **text = (const char **)((char *)&row + c->at);
         if (c->kind == DB_COLUMN_TEXT)
-            *text = arena_strndup(arena, *text, strlen(*text));
+            *text = arena_strdup(arena, *text);
     }
     db_done(q);
     if (r == 1)

@@ -7,7 +7,7 @@
 
 const char *keep(struct arena *a, const char *text)
 {
-    return text && *text ? arena_strndup(a, text, strlen(text)) : NULL;
+    return text && *text ? arena_strdup(a, text) : NULL;
 }
 
 /* ---- memory ---- */
@@ -80,7 +80,7 @@ struct build *build_new(struct template_entry *e, const char *id, struct templat
 {
     struct build *b = mem_new(struct build);
     b->entry = e;
-    b->b.id = arena_strndup(&b->arena, id, strlen(id));
+    b->b.id = arena_strdup(&b->arena, id);
     b->b.template_id = e->id;
     list_append(&e->builds, &b->node);
     e->n_builds++;

@@ -191,7 +191,7 @@ static int make_spawn(const struct agent *a, const struct follow_exec_request *q
         .argv = argv,
         .envp = env.vars,
         .search = search,
-        .cwd = arena_strndup(arena, cwd, strlen(cwd)),
+        .cwd = arena_strdup(arena, cwd),
         .uid = u->uid,
         .gid = u->gid,
         .groups = groups,

@@ -300,7 +300,7 @@ static void create_made(void *ctx, struct sandbox *sb, const struct err *err)
     const struct actor own = {.name = c->actor.name, .who = c->actor.who, .is_own = true};
     struct str cwd = sandbox_label(sb, STR(DOCKER_CWD));
     c->sandbox = sandbox_ref(sb);
-    c->state = arena_strndup(http_arena(c->req), sandbox_info(sb)->id, strlen(sandbox_info(sb)->id));
+    c->state = arena_strdup(http_arena(c->req), sandbox_info(sb)->id);
     c->on_file = create_answer;
     if (cwd.n)
         call_ok(c, file_make_dir(sb, &own, STR("root"), cwd, create_in_place, c, &c->file, &c->err));

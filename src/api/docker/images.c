@@ -103,7 +103,7 @@ void docker_image_remove(struct call *c)
     const struct template *t = image_find(c, c->args[0]);
     if (!t)
         return;
-    const char *id = arena_strndup(http_arena(c->req), t->id, strlen(t->id));
+    const char *id = arena_strdup(http_arena(c->req), t->id);
     if (!call_ok(c, core_template_remove(call_core(c), &c->actor, str_of(id), &c->err)))
         return;
     if (docker_of(c)->builder)

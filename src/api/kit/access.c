@@ -72,18 +72,9 @@ bool access_is_of_other_site(const struct core *core, const struct http_request 
     return origin.p && !origin_is_good(origin, http_header_get(req, "host"), core_config(core)->domain);
 }
 
-static const char *access_copy(struct call *c, const char *text)
-{
-    return text ? arena_strndup(http_arena(c->req), text, strlen(text)) : NULL;
-}
-
 void access_as(struct call *c, const char *name, const struct principal *who)
 {
-    c->actor.name = access_copy(c, name);
-    c->actor.who = *who;
-    c->actor.who.key = access_copy(c, who->key);
-    c->actor.who.name = access_copy(c, who->name);
-    c->actor.who.sandbox = access_copy(c, who->sandbox);
+    actor_take(&c->actor, http_arena(c->req), name, who);
 }
 
 void key_name(const char *prefix, struct str key, char ret_name[static KEY_NAME_MAX])

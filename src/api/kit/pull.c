@@ -46,7 +46,7 @@ void pull_start(struct call *c, struct pull *p)
     if (!p->builder)
         call_refuse(c, ERR_UNIMPLEMENTED, "this service can't build templates");
     else if (call_ok(c, core_template_request(call_core(c), &c->actor, &request, &build, &c->err))) {
-        p->build = arena_strndup(arena, build->id, strlen(build->id));
+        p->build = arena_strdup(arena, build->id);
         call_step(c, pull_step);
     }
 }

@@ -20,7 +20,7 @@ static bool guard_place_of(struct call *c, struct guard_place *ret_place)
         return true;
     if (!call_ok(c, core_template_find(call_core(c), c->actor.who.tenant, c->args[0], &t, &c->err)))
         return false;
-    ret_place->template_id = arena_strndup(http_arena(c->req), t->id, strlen(t->id));
+    ret_place->template_id = arena_strdup(http_arena(c->req), t->id);
     return true;
 }
 

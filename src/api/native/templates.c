@@ -105,7 +105,7 @@ void native_templates_remove(struct call *c)
     struct template_info info;
     if (!templates_look_up(c, &info))
         return;
-    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id));
+    const char *id = arena_strdup(http_arena(c->req), info.id);
     if (!call_ok(c, core_template_remove(call_core(c), &c->actor, str_of(id), &c->err)))
         return;
     if (native_of(c)->config.builder)
@@ -159,7 +159,7 @@ void native_templates_change(struct call *c)
     if (!templates_look_up(c, &info) || !call_query(c, "ref", &ref))
         return;
     struct templates_change *k = call_state(c, sizeof(*k), NULL);
-    *k = (struct templates_change){ref, arena_strndup(http_arena(c->req), info.id, strlen(info.id)), 0};
+    *k = (struct templates_change){ref, arena_strdup(http_arena(c->req), info.id), 0};
     call_step(c, change_step);
 }
 
@@ -221,7 +221,7 @@ void native_builds_make(struct call *c)
     if (!call_ok(c, read_make(c, &request, &spec, &c->err)) ||
         !call_ok(c, core_template_request(call_core(c), &c->actor, &request, &build, &c->err)))
         return;
-    c->state = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
+    c->state = arena_strdup(http_arena(c->req), build->id);
     call_step(c, build_step);
 }
 

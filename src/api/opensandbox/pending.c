@@ -190,11 +190,6 @@ static int pending_pull(struct call *c, struct str uri, const char *name, char b
     return builder_start(lifecycle_of(c)->builder, &c->actor, build, &spec, err);
 }
 
-static const char *pending_strdup(struct pending *p, const char *text)
-{
-    return text ? arena_strndup(&p->arena, text, strlen(text)) : NULL;
-}
-
 void pending_begin(struct call *c, struct str uri)
 {
     struct opensandbox *o = lifecycle_of(c);
@@ -224,10 +219,8 @@ void pending_begin(struct call *c, struct str uri)
     id_token(p->token, SANDBOX_TOKEN_LEN);
     p->charge = charge;
     p->arena = ARENA_INIT;
-    p->actor = (struct actor){.who = c->actor.who, .name = pending_strdup(p, c->actor.name)};
-    p->actor.who.key = pending_strdup(p, c->actor.who.key);
-    p->actor.who.name = pending_strdup(p, c->actor.who.name);
-    p->template_name = pending_strdup(p, name);
+    actor_take(&p->actor, &p->arena, c->actor.name, &c->actor.who);
+    p->template_name = arena_strdup(&p->arena, name);
     p->body = json_deep_copy(c->body);
     (void)json_object_del(json_object_get(p->body, "image"), "auth");
     memcpy(p->build, build, sizeof(build));

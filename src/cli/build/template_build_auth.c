@@ -77,8 +77,7 @@ static int read_entry(const json_t *entry, const char *registry, struct arena *a
         return err_set(err, ERR_UNIMPLEMENTED,
                        "it has only a token for %s, which is not supported: give a user name and a password", registry);
     if (user && password) {
-        *ret_auth = (struct registry_auth){arena_strndup(arena, user, strlen(user)),
-                                           arena_strndup(arena, password, strlen(password))};
+        *ret_auth = (struct registry_auth){arena_strdup(arena, user), arena_strdup(arena, password)};
         return 0;
     }
     return auth && *auth ? decode(auth, registry, arena, ret_auth, err) : 0;

@@ -285,7 +285,7 @@ static int eval_judged(struct eval *e, size_t i, const json_t *told, struct str 
     const char *broken = json_string_value(json_object_get(told, "broken"));
     AUTO_FREE char *whole = mem_printf("%.*s\n", STR_ARG(line));
     if (broken)
-        e->samples[i].broken = arena_strndup(&e->arena, broken, strlen(broken));
+        e->samples[i].broken = arena_strdup(&e->arena, broken);
     else if (write(e->results, whole, strlen(whole)) < 0)
         return err_errno(&e->ctx->err, errno, "write %s", e->results_path);
     else

@@ -243,7 +243,7 @@ static int patch_built(struct eval *e, size_t i, const json_t *told, struct str 
     const char *why = service_text(told, "why");
     for (size_t k = i; k < e->n_samples && *why; k++) {
         if (e->samples[k].image_of == i + 1)
-            e->samples[k].broken = arena_strndup(&e->arena, why, strlen(why));
+            e->samples[k].broken = arena_strdup(&e->arena, why);
     }
     if (!*why && isatty(STDERR_FILENO) && !e->ctx->json)
         (void)fprintf(stderr, "\rimage of %s\n", e->samples[i].task);

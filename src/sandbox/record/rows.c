@@ -39,7 +39,7 @@ static const struct pair *get_pairs(struct arena *a, const char *text, size_t *r
 
 static const char *text_or_null(struct arena *a, const char *s)
 {
-    return s && *s ? arena_strndup(a, s, strlen(s)) : NULL;
+    return s && *s ? arena_strdup(a, s) : NULL;
 }
 
 static json_t *put_mounts(const struct sandbox_info *i)
@@ -241,10 +241,10 @@ void rows_fill(struct sandbox *sb, const struct store_sandbox *row)
     i->state = row->state >= SANDBOX_CREATING && row->state <= SANDBOX_FAILED ? (enum sandbox_state)row->state
                                                                               : SANDBOX_STOPPING;
     i->tenant = row->tenant;
-    i->template_id = arena_strndup(a, row->template_id, strlen(row->template_id));
+    i->template_id = arena_strdup(a, row->template_id);
     i->template_alias = text_or_null(a, row->template_alias);
-    sb->layer = arena_strndup(a, row->layer_digest, strlen(row->layer_digest));
-    i->tier = arena_strndup(a, row->tier, strlen(row->tier));
+    sb->layer = arena_strdup(a, row->layer_digest);
+    i->tier = arena_strdup(a, row->tier);
     i->started = row->started_at;
     i->end_at = row->end_at;
     i->timeout_ms = row->timeout / USEC_PER_MS;

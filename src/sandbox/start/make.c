@@ -9,11 +9,6 @@
 #include "sandbox/templates.h"
 #include "sandbox/tenant.h"
 
-static const char *make_copy(struct arena *a, const char *text)
-{
-    return text ? arena_strndup(a, text, strlen(text)) : NULL;
-}
-
 static const char *token(struct arena *a, bool wanted, const char *promised)
 {
     char *text = wanted ? arena_alloc(a, SANDBOX_TOKEN_LEN + 1) : NULL;
@@ -73,7 +68,7 @@ void make_own(struct sandbox *sb, const struct template *t, const char *alias, c
 {
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
-    i->template_alias = make_copy(a, alias);
+    i->template_alias = arena_strdup(a, alias);
     i->pause_on_timeout = spec->pause_on_timeout;
     i->pause_files_only = spec->pause_files_only;
     i->auto_resume = spec->auto_resume;
@@ -100,14 +95,14 @@ struct sandbox *make_sandbox(struct core *core, const struct template *t, const 
     struct sandbox *sb = new_one(core, spec->id, spec->timeout_ms);
     struct arena *a = &sb->arena;
     struct sandbox_info *i = &sb->info;
-    i->template_id = make_copy(a, t->id);
-    i->tier = make_copy(a, tier);
-    sb->layer = make_copy(a, spec->layer ? spec->layer : t->layer);
+    i->template_id = arena_strdup(a, t->id);
+    i->tier = arena_strdup(a, tier);
+    sb->layer = arena_strdup(a, spec->layer ? spec->layer : t->layer);
     sb->may_start = !t->is_snapshot;
     /* A build's start command is to see the variables that are asked for. */
     sb->goes_on = t->has_memory && !spec->layer && !spec->is_cold && !(sb->may_start && spec->n_envs);
-    sb->user = make_copy(a, t->user);
-    sb->workdir = make_copy(a, t->workdir);
+    sb->user = arena_strdup(a, t->user);
+    sb->workdir = arena_strdup(a, t->workdir);
     i->cpu_milli = spec->cpu_milli ? spec->cpu_milli : core_template_cpu_milli(core, t);
     i->memory_bytes = spec->memory_bytes ? spec->memory_bytes : core_template_memory_bytes(core, t);
     i->disk_bytes = spec->disk_bytes ? spec->disk_bytes : core_template_disk_bytes(core, t);
@@ -118,8 +113,8 @@ struct sandbox *make_sandbox(struct core *core, const struct template *t, const 
 
 void make_launch(struct sandbox *sb, const struct template *t)
 {
-    sb->start_cmd = make_copy(&sb->arena, t->start_cmd);
-    sb->ready_cmd = make_copy(&sb->arena, t->ready_cmd);
+    sb->start_cmd = arena_strdup(&sb->arena, t->start_cmd);
+    sb->ready_cmd = arena_strdup(&sb->arena, t->ready_cmd);
 }
 
 struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t timeout_ms)
@@ -130,12 +125,12 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     const struct sandbox_info *from = &of->info;
     sb->is_fork = true;
     i->tenant = from->tenant;
-    i->template_id = make_copy(a, from->template_id);
-    i->template_alias = make_copy(a, from->template_alias);
-    i->tier = make_copy(a, from->tier);
-    sb->layer = make_copy(a, layer);
-    sb->user = make_copy(a, of->user);
-    sb->workdir = make_copy(a, of->workdir);
+    i->template_id = arena_strdup(a, from->template_id);
+    i->template_alias = arena_strdup(a, from->template_alias);
+    i->tier = arena_strdup(a, from->tier);
+    sb->layer = arena_strdup(a, layer);
+    sb->user = arena_strdup(a, of->user);
+    sb->workdir = arena_strdup(a, of->workdir);
     i->cpu_milli = from->cpu_milli;
     i->memory_bytes = from->memory_bytes;
     i->disk_bytes = from->disk_bytes;
@@ -153,8 +148,8 @@ struct sandbox *make_fork(const struct sandbox *of, const char *layer, uint64_t 
     i->n_envs = from->n_envs;
     i->mounts = mounts_copy(a, from->mounts, from->n_mounts);
     i->n_mounts = from->n_mounts;
-    sb->start_cmd = make_copy(a, of->start_cmd);
-    sb->ready_cmd = make_copy(a, of->ready_cmd);
+    sb->start_cmd = arena_strdup(a, of->start_cmd);
+    sb->ready_cmd = arena_strdup(a, of->ready_cmd);
     AUTO_JSON json_t *services = services_row(of);
     services_fill(sb, services);
     network_new_like(sb, of);

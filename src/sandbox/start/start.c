@@ -498,7 +498,7 @@ static void start_forgive(struct sandbox *sb, enum start_step step, const struct
 {
     log_warn("resume sandbox %s: %s", sb->info.id, err->msg);
     if (step == START_COMMAND)
-        sb->info.start_failed = arena_strndup(&sb->arena, err->msg, strlen(err->msg));
+        sb->info.start_failed = arena_strdup(&sb->arena, err->msg);
 }
 
 /* Those of our own are nobody's wait. */

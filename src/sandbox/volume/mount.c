@@ -117,7 +117,7 @@ static bool goes_without(const struct mounting *m, const struct err *why)
     if (sb->info.state != SANDBOX_RESUMING || is_over(m) || (!is_callers(why) && why->code != ERR_NOT_FOUND))
         return false;
     log_warn("resume sandbox %s: %s", sb->info.id, why->msg);
-    sb->info.volumes_failed = arena_strndup(&sb->arena, why->msg, strlen(why->msg));
+    sb->info.volumes_failed = arena_strdup(&sb->arena, why->msg);
     return true;
 }
 

@@ -227,7 +227,7 @@ void templates_alias(struct call *c)
     struct str ref;
     if (!templates_find(c, c->args[0], &info))
         return;
-    const char *id = arena_strndup(http_arena(c->req), info.id, strlen(info.id)); /* the next look may read it again */
+    const char *id = arena_strdup(http_arena(c->req), info.id); /* the next look may read it again */
     if (call_ok(c, template_ref_read(c->args[0], http_arena(c->req), &ref, &c->err)) &&
         (str_find_char(ref, ':') < 0 ||
          call_ok(c, template_resolve(templates_of(c), c->actor.who.view, ref, &t, NULL, &c->err))))
@@ -257,7 +257,7 @@ void templates_delete(struct call *c)
     if (!templates_find(c, c->args[0], &info))
         return;
     struct arena *a = http_arena(c->req);
-    const char *id = arena_strndup(a, info.id, strlen(info.id));
+    const char *id = arena_strdup(a, info.id);
     /* A snapshot's id is its name and its tag. */
     bool is_one = info.is_snapshot && info.n_tags && str_find_char(c->args[0], ':') >= 0;
     const char *ref = is_one ? arena_strndup(a, c->args[0].p, c->args[0].n) : id;

@@ -49,7 +49,7 @@ void templates_request(struct call *c)
         return;
     AUTO_JSON json_t *tags = json_array(), *answer = json_pack("{s:s,s:s,s:O}", "templateID", build->template_id,
                                                                "buildID", build->id, "tags", tags);
-    const char *id = arena_strndup(http_arena(c->req), build->template_id, strlen(build->template_id));
+    const char *id = arena_strdup(http_arena(c->req), build->template_id);
     template_build_tags(templates_of(c), build->id, templates_build_add_tag, tags);
     if (!templates_committed(c) || !templates_find(c, str_of(id), &info))
         return;
@@ -148,7 +148,7 @@ void templates_start(struct call *c)
     const struct template_build *build = has_builder(c) ? find_build(c, 404) : NULL;
     if (!build)
         return;
-    const char *id = arena_strndup(http_arena(c->req), build->id, strlen(build->id));
+    const char *id = arena_strdup(http_arena(c->req), build->id);
     if (build_spec_read(c->body, &names, http_arena(c->req), &spec, &err) < 0)
         call_fail(c, err.code == ERR_UNIMPLEMENTED ? 501 : 400, "Invalid request body: %s", err.msg);
     else if (call_ok(c, builder_start(e2b_of(c)->builder, &c->actor, id, &spec, &c->err)))

@@ -28,7 +28,7 @@ static int rules_refuse(const struct rules_parser *p, const char *member, const 
 
 static int rules_refuse(const struct rules_parser *p, const char *member, const char *fmt, ...)
 {
-    char text[160];
+    char text[192];
     FORMAT_ARGS(text, fmt);
     return err_set(p->err, ERR_INVALID_ARGUMENT, "%s%s%.40s%s%s", p->place, *p->place && *member ? "." : "", member,
                    *p->place || *member ? ": " : "", text);

@@ -153,7 +153,9 @@ static void mistakes_are_named(void **state)
         {"{\"rules\":[{\"argv\":\"git push\",\"verdict\":\"ask\"}]}", "rules[0].argv: write a list: the program"},
         {"{\"rules\":[{\"argv\":[\"git\",[]],\"verdict\":\"ask\"}]}", "rules[0].argv: write a text, or a list"},
         {"{\"rules\":[{\"feeds\":\"sh\",\"verdict\":\"ask\"}]}", "rules[0]: feeds and runs_output say more"},
-        {"{\"rules\":[{\"kind\":\"*\",\"colour\":1,\"verdict\":\"ask\"}]}", "rules[0].colour: no such member"},
+        {"{\"rules\":[{\"kind\":\"*\",\"colour\":1,\"verdict\":\"ask\"}]}",
+         "rules[0].colour: no such member; there are name, kind, actor, sandbox, argv, command, feeds, path, access, "
+         "host, port, min_bytes, runs_output, unreadable, verdict, risk and reason"},
         {"{\"rails\":[\"nothing\"]}", "rails: there is no rail 'nothing'"},
         {"{\"rails\":{\"force-push\":\"perhaps\"}}", "rails.force-push: write allow, ask or deny"},
         {"{\"by_risk\":{\"huge\":\"ask\"}}", "by_risk: write low, unknown, medium or high"},

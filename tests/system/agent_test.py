@@ -108,6 +108,7 @@ def test_the_first_start_builds_the_template(service, repo, tmp_path):
     assert first.stdout == second.stdout == "made\n"
     assert "the template recipe is built first" in first.stderr and "RUN echo made" in first.stderr and "built first" not in second.stderr, first
     assert 0 <= first.stderr.find("the agent has no key") < first.stderr.find("is built first"), first # said before what takes minutes
+    assert "cove secret set MODEL_KEY" in first.stderr, first
 
 
 def test_a_snapshot_is_no_template_of_a_kit(service, repo):

@@ -76,6 +76,13 @@ def test_a_key_for_one_sandbox(service):
     service.remove_all()
 
 
+def test_a_limit_of_a_few_bytes_lacks_its_unit(service):
+    for flag in ("memory", "disk"):
+        assert f"--{flag} 32: a number alone counts bytes" in refused(service, "tenant", "create", "tiny", f"--{flag}", "32", status=2)
+    ran(service, "tenant", "create", "tiny", "--memory", "0", "--disk", "1GiB")
+    ran(service, "tenant", "rm", "tiny")
+
+
 def test_two_tenants(service):
     for name in ("acme", "umbrella"):
         assert ran(service, "tenant", "create", name) == name

@@ -195,6 +195,8 @@ static void agent_tell_missing(const json_t *kit, const json_t *missing)
         buf_printf(&names, "%s %s", i ? " or" : "", json_string_value(one));
     terminal_line(stderr, "cove agent: there is neither a variable nor a secret%.*s: the agent has no key",
                   STR_ARG(buf_str(&names)));
+    terminal_line(stderr, "  'cove secret set %s' stores one; an agent that logs in through a browser needs none",
+                  json_string_value(json_array_get(missing, 0)));
 }
 
 static int agent_make(struct agent_call *a, const char *commit)

@@ -5,6 +5,8 @@
 #include "cli/things.h"
 #include "config/units.h"
 
+enum { SIZE_LEAST = 1 << 20 };
+
 /* A limit, as the service calls it; its flag is flags[] at the same place. */
 static const struct {
     const char *name;
@@ -188,6 +190,14 @@ static int tenant_run(struct context *ctx)
     into[ARRAY_SIZE(limits)] = (struct flag_into){.name = "", .on = &o.quiet};
     if (context_read(ctx, into) < 0)
         return context_exit(ctx);
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+        json_int_t n = json_integer_value(json_object_get(body, limits[i].name));
+        if (limits[i].kind == FLAG_SIZE && n > 0 && n < SIZE_LEAST)
+            return context_usage(ctx,
+                                 "--%s %" JSON_INTEGER_FORMAT ": a number alone counts bytes, and the least is 1 MiB; "
+                                 "write a size such as 8GiB",
+                                 tenant_flags[i].name, n);
+    }
     ctx->tenant = ""; /* tenants are none's */
     return context_form(ctx, forms, ARRAY_SIZE(forms), &o);
 }

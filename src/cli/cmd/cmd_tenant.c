@@ -5,7 +5,7 @@
 #include "cli/things.h"
 #include "config/units.h"
 
-enum { SIZE_LEAST = 1 << 20 };
+enum { TENANT_SIZE_LEAST = 1 << 20 };
 
 /* A limit, as the service calls it; its flag is flags[] at the same place. */
 static const struct {
@@ -192,7 +192,7 @@ static int tenant_run(struct context *ctx)
         return context_exit(ctx);
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
         json_int_t n = json_integer_value(json_object_get(body, limits[i].name));
-        if (limits[i].kind == FLAG_SIZE && n > 0 && n < SIZE_LEAST)
+        if (limits[i].kind == FLAG_SIZE && n > 0 && n < TENANT_SIZE_LEAST)
             return context_usage(ctx,
                                  "--%s %" JSON_INTEGER_FORMAT ": a number alone counts bytes, and the least is 1 MiB; "
                                  "write a size such as 8GiB",

@@ -60,6 +60,7 @@ struct api_worker {
     uv_timer_t patience; /* once it ends, clients that are still connected are cut */
     uv_signal_t term, interrupt;
     struct pulse pulse;
+    uv_work_t first_work;
     /* Sees its end only; the core owns the conversation, over another descriptor of the same socket. */
     uv_poll_t supervisor;
     int supervisor_fd;
@@ -308,6 +309,17 @@ static int api_main_watch(struct api_worker *w, struct err *err)
     return 0;
 }
 
+static void no_work(uv_work_t *work UNUSED)
+{
+}
+
+/* libuv ends the process that has no room for its threads when they are needed first: before anybody relies on it. */
+static int start_threads(struct api_worker *w, struct err *err)
+{
+    int r = uv_queue_work(&w->loop, &w->first_work, no_work, NULL);
+    return r < 0 ? err_errno(err, r, "start threads") : 0;
+}
+
 static int boot(struct api_worker *w, struct err *err)
 {
     if (read_key(w, err) < 0 || read_certificate(w, err) < 0)
@@ -320,7 +332,7 @@ static int boot(struct api_worker *w, struct err *err)
     r = seccomp_load(SECCOMP_WORKER);
     if (r < 0)
         return err_errno(err, r, "load the filter on system calls");
-    if (open_core(w, err) < 0 || open_builder(w, err) < 0)
+    if (start_threads(w, err) < 0 || open_core(w, err) < 0 || open_builder(w, err) < 0)
         return -1;
     if (notary_start(&w->loop, w->store_path, w->options.data_dir, &w->notary, err) < 0)
         return -1;

@@ -4,10 +4,13 @@ Whom others would have to wait for: a descriptor that somebody gives away, which
 somebody has a lease on.
 """
 
+import contextlib
 import ctypes
 import os
 import resource
+import signal
 import socket
+from pathlib import Path
 
 import pytest
 from client import Client
@@ -152,3 +155,29 @@ def test_running_out_of_them_is_told_and_passes(service):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     assert told == {(429, "resource_exhausted")}
     assert all([service.create() for _ in range(12)])
+
+
+def is_gone(directory):
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+    return not directory.exists()
+
+
+def test_cove_api_needs_no_thread_later(service, sandbox):
+    """A machine without process ids has none for it."""
+    os.kill(service.child("cove-api"), signal.SIGKILL) # the next one has not needed any yet
+    assert wait_until(lambda: service.child("cove-api") and service.is_healthy())
+    pid = service.child("cove-api")
+    group = next(p for p in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")) if p.exists()) / f"test-{os.getpid()}"
+    group.mkdir()
+    try:
+        if not (group / "pids.max").exists():
+            pytest.skip("no control groups that count processes")
+        (group / "pids.max").write_text("1")
+        (group / "cgroup.procs").write_text(str(pid))
+        assert service.request("GET", f"/cove/v1/sandboxes/{sandbox}/verify")[0] == 200
+        assert service.child("cove-api") == pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: is_gone(group))
+    assert wait_until(lambda: service.child("cove-api") not in (None, pid) and service.is_healthy())

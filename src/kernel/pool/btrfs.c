@@ -291,7 +291,7 @@ int btrfs_resize_max(int fd)
 
 int btrfs_metadata_next(int fd, uint64_t *from, uint64_t *ret_at, uint64_t *ret_bytes)
 {
-    struct btrfs_chunk chunk;
+    struct btrfs_chunk chunk = {0};
     int r;
     while ((r = find_item(fd, BTRFS_CHUNK_TREE_OBJECTID, BTRFS_FIRST_CHUNK_TREE_OBJECTID, BTRFS_CHUNK_ITEM_KEY, from,
                           UINT64_MAX, &chunk, sizeof(chunk))) == 0) {

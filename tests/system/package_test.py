@@ -64,6 +64,15 @@ def test_what_is_unpacked_runs(package):
         assert {p.name for p in (TOP / what).iterdir()} == {p.name for p in (root / "usr/share/cove" / what).iterdir()}
 
 
+def test_a_removal_disables_the_unit_even_where_systemd_does_not_run(package, tmp_path):
+    path, _ = package
+    run("dpkg-deb", "--control", path, tmp_path / "control")
+    (tmp_path / "systemctl").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    called = {what: run(tmp_path / "control/prerm", what, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}).splitlines() for what in ("remove", "upgrade")}
+    assert "disable cove" in called["remove"] and not called["upgrade"], called
+
+
 WHERE = """set -e
 for place in etc var/lib; do
     mkdir "$0/upper-$(basename $place)" "$0/work-$(basename $place)"

@@ -233,6 +233,7 @@ enum verdict {
     NO_SUPPORT,
     NO_CALL,
     NO_MEMORY,
+    NO_ARGUMENT,
     AS_IF_DONE,
     GO_ON,
     N_VERDICTS
@@ -327,7 +328,7 @@ static void end_prologue(void)
 {
     static const int errors[] = {[NO_PERMISSION] = EPERM,    [NO_REQUEST] = ENOTTY,     [NO_PROTOCOL] = EPROTONOSUPPORT,
                                  [NO_FAMILY] = EAFNOSUPPORT, [NO_SUPPORT] = EOPNOTSUPP, [NO_CALL] = ENOSYS,
-                                 [NO_MEMORY] = ENOMEM,       [AS_IF_DONE] = 0};
+                                 [NO_MEMORY] = ENOMEM,       [NO_ARGUMENT] = EINVAL,    [AS_IF_DONE] = 0};
     size_t at[N_VERDICTS];
     at[GO_ON] = n_prologue + COUNT(errors) + 1;
     otherwise(GO_ON); /* another call */
@@ -500,7 +501,11 @@ static void make_prologue(void)
      */
     refuse_bits(SYS_mmap, 3, MAP_HUGETLB, NO_MEMORY);
 
-    refuse_bits(SYS_memfd_create, 1, MFD_HUGETLB, NO_MEMORY);
+    /* Chromium asks for all flags at once, and ends unless it hears that there are no such. Up to 16 is MFD_EXEC. */
+    call = call_begin_by(SYS_memfd_create, 1);
+    if_any_bit(~(0x1fU | 63U << MAP_HUGE_SHIFT), NO_ARGUMENT);
+    if_any_bit(MFD_HUGETLB, NO_MEMORY);
+    call_end(call, GO_ON);
 
     /* A thread with a cookie of its own has the core for itself: what it leaves idle, others pay, and no limit
      * counts. */

@@ -204,6 +204,7 @@ static int requests_of_a_sandbox(void)
          ENOMEM},
         {"pages", SYS_mmap, {0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0}, EINVAL},
         {"a file of huge pages", SYS_memfd_create, {0, MFD_CLOEXEC | MFD_HUGETLB}, ENOMEM},
+        {"a file of memory, asked with flags that no kernel has", SYS_memfd_create, {0, 0xffffffff}, EINVAL},
         {"a file of memory", SYS_memfd_create, {0, MFD_CLOEXEC}, EFAULT},
         {"keeping what nobody has", SYS_setsockopt, {-1, IPPROTO_TCP, TCP_LINGER2}, 0},
         {"an option of sockets with the number of that", SYS_setsockopt, {-1, SOL_SOCKET, TCP_LINGER2}, EBADF},

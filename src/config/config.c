@@ -261,7 +261,7 @@ static int set_group(struct config *c, const struct config_field *f, struct str 
     return config_put(&c->group, value);
 }
 
-gid_t config_group(const struct config *c)
+static gid_t group_of(const struct config *c)
 {
     const char *name = c->group ? c->group : "cove";
     const struct group *entry = getgrnam(name);
@@ -472,6 +472,7 @@ static struct config *config_new(void)
     c->microvm_guest = mem_strdup("/usr/share/cove/guest");
     c->run_dir = mem_strdup("/run/cove");
     c->log_level = LOG_INFO;
+    c->group_gid = (gid_t)-1;
     c->disk_reserve_bytes = CONFIG_RESERVE_AUTO;
     c->default_memory_bytes = 512 * MIB;
     c->default_disk_bytes = CONFIG_DISK_AUTO;
@@ -579,6 +580,7 @@ int config_load(const char *path, struct config **ret_config, struct err *err)
     AUTO(config_free) struct config *c = NULL;
     if (config_parse(path, buf_str(&text), &c, err) < 0 || apply_env(c, err) < 0 || check_whole(c, err) < 0)
         return -1;
+    c->group_gid = group_of(c);
     *ret_config = TAKE_PTR(c);
     return 0;
 }

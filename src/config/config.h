@@ -78,7 +78,8 @@ struct config {
     bool behind_tls_proxy, run_code_is_open;
     char *domain; /* NULL: none */
     uint32_t owner_uid;
-    char *group; /* whose members may use the local sockets; NULL: "cove" */
+    char *group;     /* whose members may use the local sockets; NULL: "cove" */
+    gid_t group_gid; /* its number when the file was read, as coved doesn't see /etc later; (gid_t)-1: there is none */
     enum config_pool pool_kind;
     uint64_t pool_bytes;         /* 0: no bound */
     uint64_t disk_reserve_bytes; /* 0: none; CONFIG_RESERVE_AUTO: by the disk's size */
@@ -116,9 +117,6 @@ struct config {
     char *template_packages[CONFIG_PACKAGES_MAX];
     size_t n_template_packages;
 };
-
-/* (gid_t)-1: there is no such group here. Asks the system's database. */
-gid_t config_group(const struct config *c);
 
 /* The file that counts: COVE_CONFIG, else the default one, which need not exist. Borrowed from the environment. */
 const char *config_path(bool *ret_may_be_missing);

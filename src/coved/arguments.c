@@ -40,8 +40,8 @@ void arguments_make(struct arguments *a, const struct config *f, const char *dom
     if (f->default_tier)
         arguments_put(a, &n, "--default-tier", mem_strdup(f->default_tier));
     arguments_put(a, &n, "--owner-uid", mem_printf("%u", f->owner_uid));
-    if (config_group(f) != (gid_t)-1)
-        arguments_put(a, &n, "--group-gid", mem_printf("%u", config_group(f)));
+    if (f->group_gid != (gid_t)-1)
+        arguments_put(a, &n, "--group-gid", mem_printf("%u", f->group_gid));
     arguments_put(a, &n, "--log-level", mem_printf("%d", (int)f->log_level + (f->log_is_json ? LOG_AS_JSON : 0)));
     AUTO_FREE char *reserve = f->disk_reserve_bytes == CONFIG_RESERVE_AUTO
                                   ? NULL

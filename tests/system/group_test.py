@@ -31,10 +31,10 @@ def service():
         yield from served(top)
 
 
-def served(top):
+def served(top, group=GROUP):
     (top / "allowed").mkdir()
     config = top / "cove.yaml"
-    config.write_text(f"group: '{GROUP}'\nvolumes: {{host: [{top / 'allowed'}]}}\n")
+    config.write_text(f"group: '{group}'\nvolumes: {{host: [{top / 'allowed'}]}}\n")
     with own_service("group", COVE_CONFIG=str(config)) as service:
         service.directory.chmod(0o755)
         service.cli = top / "cove" # where others than root may execute it
@@ -44,6 +44,14 @@ def served(top):
         service.allowed = top / "allowed"
         service.env["COVE_KITS"] = str(shutil.copytree(BUILD.parent / "kits", top / "kits"))
         yield service
+
+
+def test_a_group_of_a_name():
+    with tempfile.TemporaryDirectory(prefix="cove-test-group-") as top:
+        Path(top).chmod(0o755)
+        for service in served(Path(top), "daemon"):
+            member, other = (as_user(service, 4001, "ls", groups=groups) for groups in ([DAEMON], []))
+            assert (member.returncode, "not for uid 4001" in other.stderr) == (0, True), (member, other)
 
 
 def test_each_is_a_tenant_and_others_are_nobody(service):

@@ -29,9 +29,9 @@ static void arguments(struct coved_network *n, const struct config *config)
     size_t i = 0;
     n->argv[i++] = mem_strdup("--owner-uid");
     n->argv[i++] = mem_printf("%u", config->owner_uid);
-    if (config_group(config) != (gid_t)-1) {
+    if (config->group_gid != (gid_t)-1) {
         n->argv[i++] = mem_strdup("--group-gid");
-        n->argv[i++] = mem_printf("%u", config_group(config));
+        n->argv[i++] = mem_printf("%u", config->group_gid);
     }
     n->argv[i++] = mem_strdup("--log-level");
     n->argv[i++] = mem_printf("%d", (int)config->log_level + (config->log_is_json ? LOG_AS_JSON : 0));
@@ -50,8 +50,8 @@ int network_prepare(struct coved_network *n, const struct config *config, const 
     n->state_fd = open(state, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (n->state_fd < 0)
         return err_errno(err, errno, "open %s", state);
-    if (listen_local(config->run_dir, "vault.sock", config_group(config) == (gid_t)-1 ? 0600 : 0660, config->owner_uid,
-                     config_group(config), in, &n->vault, err) < 0)
+    if (listen_local(config->run_dir, "vault.sock", config->group_gid == (gid_t)-1 ? 0600 : 0660, config->owner_uid,
+                     config->group_gid, in, &n->vault, err) < 0)
         return -1;
     arguments(n, config);
     n->program = TAKE_PTR(program);

@@ -80,7 +80,7 @@ static int audit_run(struct context *ctx)
         0)
         return context_exit(ctx);
     if (context_operands(ctx) != 1 || strcmp(ctx->argv[ctx->argi], "export") != 0)
-        return context_usage(ctx, "export is the only form");
+        return context_usage(ctx, "export is the only form, without operands; --dir DIR writes files");
     if (dir && (syslog || state))
         return context_usage(ctx, "--dir: the files are its state, and syslog is another target");
     if (syslog && format && strcmp(format, "syslog") != 0)

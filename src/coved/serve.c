@@ -220,7 +220,8 @@ static int serve_open_pool(struct coved *c, struct err *err)
 {
     if (storage_pool(&c->storage, "/pool", &c->host.pool, err) < 0)
         return -1;
-    boxes_rescue(&c->host, spares_name, c);
+    if (boxes_rescue(&c->host, spares_name, c, err) < 0)
+        return -1;
     int r = pool_reset(c->host.pool, spares_or_counts, c);
     return r < 0 ? err_errno(err, r, "clear the storage pool") : 0;
 }
@@ -473,7 +474,7 @@ static int set_up(struct coved *c, int keeper_fd, struct err *err)
     const struct boxes_events events = {&c->requests,   requests_created, requests_done, requests_stored,
                                         requests_ended, requests_seen,    requests_see};
     c->boxes = boxes_new(c->loop, &c->tiers, &c->host, READY_BOXES, &events, &c->network, c->jobs, c->records);
-    if (watch_files(c, err) < 0)
+    if (boxes_keep_load(c->boxes, err) < 0 || watch_files(c, err) < 0)
         return -1;
     new_worker(c, dir);
     network_connect(&c->network, c->worker, c->boxes);

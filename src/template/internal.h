@@ -58,6 +58,7 @@ struct template_registry {
     char *dir;
     struct timespec read_at; /* the directory's mtime when it was read */
     bool fresh;              /* read while it may still have changed within the clock's tick: read again */
+    bool is_partial;         /* there may be more than what was read: read again */
     struct template **list;  /* by id */
     size_t n;
     struct list old;                   /* struct old_files, oldest first: of which somebody may still have one */

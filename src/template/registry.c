@@ -88,12 +88,19 @@ static bool has_id(const struct template_registry *r, const char *id)
 static void read_dir(struct template_registry *r, int fd)
 {
     AUTO(dir_close) DIR *dir = dir_take(fd);
-    for (const struct dirent *e; (e = dir_next(dir)) && r->n < TEMPLATES_MAX;) {
+    r->is_partial = !dir;
+    for (const struct dirent *e; r->n < TEMPLATES_MAX;) {
+        errno = 0; /* a disk that fails has not no entries */
+        if (!(e = dir_next(dir))) {
+            r->is_partial |= errno != 0;
+            break;
+        }
         struct template *t = NULL;
         struct err err;
         if (e->d_name[0] == '.' || !str_ends(str_of(e->d_name), STR(".conf")))
             continue;
         if (registry_read_one(dirfd(dir), e->d_name, &t, &err) < 0 || !t) {
+            r->is_partial |= err.errnum && err.errnum != ENOENT && err.errnum != ELOOP; /* else it is no template */
             log_warn("template %s/%s is left out: %s", r->dir, e->d_name, err.msg);
             continue;
         }
@@ -113,14 +120,19 @@ static void refresh_files(struct template_registry *r)
 {
     struct stat st;
     if (stat(r->dir, &st) < 0) {
+        r->is_partial = errno != ENOENT;
+        if (r->is_partial)
+            return;
         clear(r);
         r->read_at = (struct timespec){0};
         return;
     }
-    if (!r->fresh && st.st_mtim.tv_sec == r->read_at.tv_sec && st.st_mtim.tv_nsec == r->read_at.tv_nsec)
+    if (!r->fresh && !r->is_partial && st.st_mtim.tv_sec == r->read_at.tv_sec &&
+        st.st_mtim.tv_nsec == r->read_at.tv_nsec)
         return;
     int fd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0) {
+        r->is_partial = true;
         (void)fd_close(fd);
         return;
     }
@@ -440,12 +452,17 @@ void template_each(struct template_registry *r, uint64_t view, bool (*fn)(void *
                 return;
 }
 
-void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx)
+int template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx,
+                        struct err *err)
 {
     registry_refresh(r);
+    if (r->is_partial || r->stale)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "not all templates could be read, the log says why: which layers they need isn't known");
     for (size_t i = 0; i < r->n; i++)
         fn(ctx, r->list[i]->layer);
     MAP_FOREACH (const struct build, b, &r->builds)
         if (b->n_tags && b->t.layer)
             fn(ctx, b->t.layer);
+    return 0;
 }

@@ -107,8 +107,9 @@ int template_remove_tag(struct template_registry *r, uint64_t view, struct str r
 /* A sandbox was made of it: counted. */
 void template_spawned(struct template_registry *r, const char *id);
 
-/* Every layer that a template or snapshot stands on. */
-void template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx);
+/* Every layer that a template or snapshot stands on; fails when there may be more than can be read now. */
+int template_each_layer(struct template_registry *r, void (*fn)(void *ctx, const char *layer), void *ctx,
+                        struct err *err) WARN_UNUSED;
 
 /* Calls fn for each that sandboxes can be made from, until it returns false: files, then the others, by id and tag, so
  * one with two tags comes twice. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -178,6 +179,43 @@ static void changes(void **state)
     assert_string_equal(resolve(p, "later"), "later");
 }
 
+static void count_layer(void *ctx, const char *layer)
+{
+    assert_true(*layer);
+    ++*(unsigned *)ctx;
+}
+
+/* With so many more descriptors: what is not read then may need layers, too. */
+static int each_layer(const struct place *p, int more, unsigned *ret_n)
+{
+    struct rlimit was, few;
+    struct err err;
+    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(next >= 0 && close(next) == 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    few = (struct rlimit){(rlim_t)(next + more), was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    *ret_n = 0;
+    int r = template_each_layer(p->r, count_layer, ret_n, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    return r;
+}
+
+static void what_is_not_read_needs_layers_too(void **state)
+{
+    struct place *p = *state;
+    unsigned n;
+    put(p, "a.conf", "id = a\n" LAYER);
+    assert_int_equal(each_layer(p, 0, &n), -1); /* the directory */
+    assert_int_equal(each_layer(p, 1, &n), -1); /* what is in it */
+    assert_int_equal(n, 0);
+    assert_int_equal(each_layer(p, 2, &n), 0);
+    assert_int_equal(n, 1);
+    put(p, "b.conf", "nonsense"); /* is none */
+    assert_int_equal(each_layer(p, 2, &n), 0);
+    assert_int_equal(n, 1);
+}
+
 static bool count(void *ctx, const struct template *t)
 {
     unsigned *n = ctx;
@@ -200,7 +238,11 @@ static void each(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_file), cmocka_unit_test(refused), TEST(names),
-                                       TEST(changes), TEST(each)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_file),
+                                       cmocka_unit_test(refused),
+                                       TEST(names),
+                                       TEST(changes),
+                                       TEST(what_is_not_read_needs_layers_too),
+                                       TEST(each)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,6 @@ struct boxes *boxes_new(struct coved_loop *loop, const struct tier_set *set, con
     int r = boxes_notes_open(host, &b->notes);
     if (r < 0)
         log_error("record which sandboxes are frozen: %s", strerror(-r));
-    boxes_keep_load(b);
     return b;
 }
 

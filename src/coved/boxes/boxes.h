@@ -59,6 +59,12 @@ struct boxes *boxes_new(struct coved_loop *loop, const struct tier_set *set, con
 void boxes_free(struct boxes *b); /* after boxes_shutdown() came to its end */
 
 /*
+ * Of those whose files are kept, once, before anybody asks. Fails when they can't be listed: who is told of none takes
+ * them for lost.
+ */
+int boxes_keep_load(struct boxes *b, struct err *err) WARN_UNUSED;
+
+/*
  * Of those that an earlier coved left with the keeper, once, before the first tick: they are sandboxes again. The other
  * two tell before that whether a control group, or a box in the pool, is one of theirs.
  */
@@ -68,9 +74,11 @@ bool boxes_left_name(struct records *records, const char *name);
 
 /*
  * At the start, before pool_reset(): files of sandboxes that stood still when an earlier coved died are kept, unless
- * `spares`, which is asked for the box in the pool, says that they are still somebody's.
+ * `spares`, which is asked for the box in the pool, says that they are still somebody's. Fails when it can't be known
+ * whose they are: pool_reset() would delete them.
  */
-void boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const char *name), void *ctx);
+int boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const char *name), void *ctx,
+                 struct err *err) WARN_UNUSED;
 
 /*
  * is_again, here and below: it may have been asked for before, of a coved that died over it. What that one did is not

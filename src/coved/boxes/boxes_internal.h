@@ -384,7 +384,6 @@ void boxes_unnote(struct boxes *b, const char *id); /* there may be none */
 
 /* ---- boxes_keep.c ---- */
 
-void boxes_keep_load(struct boxes *b);
 void boxes_keep_fini(struct boxes *b);
 usec_t boxes_keep_tick(struct boxes *b);
 struct kept *boxes_kept_find(struct boxes *b, const char *id); /* NULL: none, or doomed */

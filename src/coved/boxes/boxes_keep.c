@@ -102,11 +102,10 @@ static void load(void *ctx, const char *sandbox, const char *stands_on)
     k->has_memory = memory_is_good(b->host, sandbox);
 }
 
-void boxes_keep_load(struct boxes *b)
+int boxes_keep_load(struct boxes *b, struct err *err)
 {
     int r = files_kept_each(b->host, load, b);
-    if (r < 0)
-        log_error("list the sandboxes whose files are kept: %s", strerror(-r));
+    return r < 0 ? err_errno(err, r, "list the paused sandboxes in the storage pool (they are left alone)") : 0;
 }
 
 void boxes_keep_fini(struct boxes *b)

@@ -82,21 +82,23 @@ struct noted {
     char box[TIER_NAME_MAX], stands_on[SUP_DIGEST_MAX];
 };
 
-/* False: it says nothing, or nothing of this boot. */
-static bool read_note(const struct notes *notes, const char *id, struct noted *ret_noted)
+/* 0: it says nothing, or nothing of this boot. 1: read. */
+static int read_note(const struct notes *notes, const char *id, struct noted *ret_noted)
 {
     char text[NOTE_MAX];
     struct str rest, boot, box;
+    if (!id_is_sandbox(str_of(id)))
+        return 0;
     ssize_t n = readlinkat(notes->fd, id, text, sizeof(text));
-    if (n < 0 || !id_is_sandbox(str_of(id)))
-        return false;
+    if (n < 0)
+        return errno == ENOENT || errno == EINVAL ? 0 : -errno;
     rest = str_n(text, (size_t)n);
     if (!str_split(&rest, ' ', &boot) || !str_split(&rest, ' ', &box) || box.n >= sizeof(ret_noted->box) ||
         rest.n >= sizeof(ret_noted->stands_on) || !str_eqc(boot, notes->boot))
-        return false;
+        return 0;
     (void)snprintf(ret_noted->box, sizeof(ret_noted->box), "%.*s", STR_ARG(box));
     (void)snprintf(ret_noted->stands_on, sizeof(ret_noted->stands_on), "%.*s", STR_ARG(rest));
-    return true;
+    return 1;
 }
 
 static int boxes_note_keep(const struct tier_host *host, const char *id, const struct noted *noted)
@@ -114,25 +116,35 @@ struct rescue {
     struct notes notes;
     bool is_last;   /* those for which there is no room are given up */
     size_t n, full; /* full: how many there was no room for */
+    int failed;     /* a note that could not be read: whose the box is that it tells of, nobody knows */
 };
 
 typedef void (*each_fn)(void *ctx, int at, const char *name);
 
 /* at: borrowed. */
-static void boxes_note_each(int at, each_fn fn, void *ctx)
+static int boxes_note_each(int at, each_fn fn, void *ctx)
 {
     AUTO(dir_close) DIR *dir = dir_open(at, ".");
     if (!dir)
-        log_error("read which sandboxes were frozen: %s", strerror(errno));
-    for (const struct dirent *e; (e = dir_next(dir));)
+        return -errno;
+    for (;;) {
+        errno = 0; /* a disk that fails has not no entries */
+        const struct dirent *e = dir_next(dir);
+        if (!e)
+            return -errno;
         fn(ctx, at, e->d_name);
+    }
 }
 
 static void rescue_one(void *ctx, int at, const char *id)
 {
     struct rescue *s = ctx;
     struct noted noted;
-    bool says = read_note(&s->notes, id, &noted);
+    int says = read_note(&s->notes, id, &noted);
+    if (says < 0) {
+        s->failed = says;
+        return;
+    }
     if (says && s->spares && s->spares(s->ctx, noted.box))
         return;
     if (says) {
@@ -154,13 +166,17 @@ struct emptying {
     const struct rescue *rescue;
     struct map noted; /* boxes that somebody will have */
     size_t n;
+    int failed; /* as of the rescue */
 };
 
 static void note_box(void *ctx, int at UNUSED, const char *id)
 {
     struct emptying *m = ctx;
     struct noted noted;
-    if (read_note(&m->rescue->notes, id, &noted))
+    int r = read_note(&m->rescue->notes, id, &noted);
+    if (r < 0)
+        m->failed = r;
+    if (r > 0)
         (void)map_put(&m->noted, str_of(noted.box), m);
 }
 
@@ -175,45 +191,54 @@ static void drop_box(void *ctx, int at UNUSED, const char *box)
 static void drop_boxes(void *ctx, int at, const char *shard)
 {
     AUTO_CLOSE int fd = openat(at, shard, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0)
-        boxes_note_each(fd, drop_box, ctx);
+    int later UNUSED = fd < 0 ? 0 : boxes_note_each(fd, drop_box, ctx); /* what it can't see stays */
 }
 
 /* What nobody will have goes first: among it may be what has filled the pool. */
-static void boxes_note_make_room(struct rescue *s)
+static int boxes_note_make_room(struct rescue *s)
 {
-    struct emptying m = {s, MAP_INIT, 0};
+    struct emptying m = {s, MAP_INIT, 0, 0};
     AUTO_CLOSE int boxes = openat(pool_fd(s->host->pool), "boxes", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    boxes_note_each(s->notes.fd, note_box, &m);
-    if (boxes >= 0)
-        boxes_note_each(boxes, drop_boxes, &m);
+    int r = boxes_note_each(s->notes.fd, note_box, &m);
+    r = r ? r : m.failed;
+    int later UNUSED = r < 0 || boxes < 0 ? 0 : boxes_note_each(boxes, drop_boxes, &m);
     map_fini(&m.noted);
+    if (r < 0)
+        return r;
     int failed = pool_sweep(s->host->pool);
     log_warn("the storage pool is full: %zu sandboxes that were frozen when an earlier coved died wait for room; the "
              "files of %zu others are removed%s",
              s->full, m.n, failed < 0 ? ", but not all" : "");
+    return 0;
 }
 
-void boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const char *name), void *ctx)
+static int boxes_note_rescue(struct rescue *s)
+{
+    int r = boxes_note_each(s->notes.fd, rescue_one, s);
+    return r ? r : s->failed;
+}
+
+int boxes_rescue(const struct tier_host *host, bool (*spares)(void *ctx, const char *name), void *ctx, struct err *err)
 {
     struct rescue s = {.host = host, .spares = spares, .ctx = ctx};
     int r = boxes_notes_open(host, &s.notes);
-    if (r < 0) {
-        log_error("read which sandboxes were frozen: %s", strerror(-r));
-        return;
-    }
-    boxes_note_each(s.notes.fd, rescue_one, &s);
-    if (s.full)
-        boxes_note_make_room(&s);
+    if (r == -ENOSPC || r == -EDQUOT)
+        return 0; /* there are none: to open what is there takes no room */
+    r = r ? r : boxes_note_rescue(&s);
+    if (r == 0 && s.full)
+        r = boxes_note_make_room(&s);
     /* What is removed can be written again after the next commit. */
-    for (usec_t until = clock_mono() + ROOM_USEC; s.full;) {
+    for (usec_t until = clock_mono() + ROOM_USEC; r == 0 && s.full;) {
         s.full = 0;
         s.is_last = clock_mono() >= until;
-        boxes_note_each(s.notes.fd, rescue_one, &s);
+        r = boxes_note_rescue(&s);
         if (s.full)
             (void)usleep(ROOM_AGAIN_USEC);
     }
     if (s.n)
         log_info("%zu sandboxes were frozen when an earlier coved died: their files are kept", s.n);
     (void)fd_close(s.notes.fd);
+    return r < 0
+               ? err_errno(err, r, "read in the storage pool which sandboxes were frozen (their files are left alone)")
+               : 0;
 }

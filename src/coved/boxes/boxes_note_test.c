@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/id.h"
 #include "coved/boxes/boxes.h"
+#include "coved/storage/layers.h"
 #include "kernel/pool/pool.h"
 #include "kernel/pool/test_disk.h"
 
@@ -14,11 +15,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#define LAYER "layer-aaaaaaaaaaaaaaaaaaaa"
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
 enum { SLEEPERS = 3, PROBES = 30 };
@@ -70,6 +73,12 @@ static void assert_kept(const char *id, const char *text)
     assert_true(str_eqc(buf_str(&b), text));
 }
 
+static void rescue(void)
+{
+    struct err err;
+    assert_int_equal(boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL, &err), 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -107,7 +116,7 @@ static void test_those_of_this_boot_are_kept(void **state)
     note(ids[1], "00000000-0000-0000-0000-000000000000", "b-1");
     note("no-sandbox", boot, "b-2");
     note(ids[2], boot, "b-9"); /* there is no such box */
-    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL);
+    rescue();
     assert_kept(ids[0], "zero");
     assert_false(is_there("kept", ids[1]));
     assert_false(is_there("kept", ids[2]));
@@ -115,11 +124,75 @@ static void test_those_of_this_boot_are_kept(void **state)
     for (size_t i = 0; i < SLEEPERS; i++)
         assert_false(is_there("asleep", ids[i]));
     assert_false(is_there("asleep", "no-sandbox"));
-    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL,
-                 NULL); /* and once more, by one that came after a second death */
+    rescue(); /* and once more, by one that came after a second death */
     note(ids[0], boot, "b-0");
-    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL);
+    rescue();
     assert_kept(ids[0], "zero");
+}
+
+/* So many descriptors can still be opened; -1: as many as before. */
+static void may_open(int n)
+{
+    static struct rlimit was;
+    struct rlimit now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    if (n < 0) {
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+        return;
+    }
+    AUTO_CLOSE int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(next >= 0);
+    was = now;
+    now.rlim_cur = (rlim_t)(next + n);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
+}
+
+static void count_layer(void *ctx, const struct sup_layer *layer)
+{
+    assert_string_equal(layer->layer, LAYER);
+    ++*(size_t *)ctx;
+}
+
+/* What can't be listed is not taken for nothing: its files would be deleted. */
+static void test_a_list_that_fails_is_no_empty_one(void **state)
+{
+    (void)state;
+    char boot[64];
+    boot_id(boot);
+    struct err err;
+    const struct tier_host host = {.pool = pool};
+    make_box("b-0", "zero");
+    note(ids[0], boot, "b-0");
+    may_open(1); /* the directory, but not to read it */
+    int r = boxes_rescue(&host, NULL, NULL, &err);
+    may_open(-1);
+    assert_int_equal(r, -1);
+    assert_non_null(strstr(err.msg, "which sandboxes were frozen"));
+    assert_true(is_there("asleep", ids[0]));
+    rescue();
+    assert_kept(ids[0], "zero");
+    struct boxes *b = boxes_new(NULL, NULL, &host, 0, &(struct boxes_events){.ctx = NULL}, NULL, NULL, NULL);
+    may_open(0);
+    r = boxes_keep_load(b, &err);
+    may_open(-1);
+    assert_int_equal(r, -1);
+    assert_non_null(strstr(err.msg, "list the paused sandboxes"));
+    assert_int_equal(boxes_keep_load(b, &err), 0);
+    /* What a layer stands on isn't known, either. */
+    struct pool_layers *l = layers_new(pool, b);
+    size_t n = 0;
+    assert_int_equal(pool_layer_of_kept(pool, ids[0], LAYER), 0);
+    may_open(1);
+    r = layers_each(l, count_layer, &n, &err);
+    may_open(-1);
+    assert_int_equal(r, -1);
+    assert_non_null(strstr(err.msg, "layer " LAYER ": read the layers below it"));
+    assert_int_equal(n, 0);
+    assert_int_equal(layers_each(l, count_layer, &n, &err), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(pool_layer_drop(pool, LAYER), 0);
+    layers_free(l);
+    boxes_free(b);
 }
 
 static bool fill_up(int fd, size_t step)
@@ -197,7 +270,7 @@ static void test_in_a_full_pool(void **state)
     assert_true(dir >= 0);
     fill_pool(dir);
     dir = fd_close(dir);
-    boxes_rescue(&(const struct tier_host){.pool = pool}, NULL, NULL);
+    rescue();
     for (size_t i = 0; i < SLEEPERS; i++) {
         (void)snprintf(box, sizeof(box), "b-%zu", i);
         assert_kept(ids[i], box);
@@ -209,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_those_of_this_boot_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_list_that_fails_is_no_empty_one, setup, teardown),
         cmocka_unit_test_setup_teardown(test_in_a_full_pool, setup, teardown),
     };
     const struct CMUnitTest none[] = {cmocka_unit_test(test_disk_absent)};

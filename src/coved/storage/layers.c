@@ -19,6 +19,7 @@ struct pool_layers {
     struct boxes *boxes;
     struct map by_name;
     uint64_t round;
+    struct err failed; /* of this round: what stands on what is not known */
 };
 
 struct pool_layers *layers_new(struct pool *pool, struct boxes *boxes)
@@ -51,6 +52,11 @@ static void see(void *ctx, const char *name)
     if (!layer) {
         struct pool_chain chain;
         int r = pool_chain_read(l->pool, name, &chain);
+        /* What can't be read now is asked for again; what says nothing stands on nothing. */
+        if (r < 0 && r != -ENOENT && r != -EBADMSG) {
+            (void)err_errno(&l->failed, r, "layer %s: read the layers below it", name);
+            return;
+        }
         layer = mem_new(struct pool_layer);
         (void)snprintf(layer->name, sizeof(layer->name), "%s", name);
         if (r == 0 && chain.n > 1)
@@ -77,9 +83,14 @@ static struct pool_layer *find_unseen(struct pool_layers *l)
 static int layers_look(struct pool_layers *l, struct err *err)
 {
     l->round++;
+    l->failed.code = ERR_OK;
     int r = pool_layer_each(l->pool, see, l);
     if (r < 0)
         return err_errno(err, r, "list the layers");
+    if (l->failed.code != ERR_OK) {
+        *err = l->failed;
+        return -1;
+    }
     for (struct pool_layer *gone; (gone = find_unseen(l));)
         layers_forget(l, gone);
     return 0;

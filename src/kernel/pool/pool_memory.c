@@ -92,7 +92,7 @@ struct memory_tidying {
 static int memory_tidy(void *ctx, const char *name)
 {
     const struct memory_tidying *t = ctx;
-    bool stays = pool_is_layer(name) ? pool_layer_exists(t->p, name) : t->is_wanted(t->ctx, name);
+    bool stays = pool_is_layer(name) ? pool_layer_exists(t->p, name) || errno != ENOENT : t->is_wanted(t->ctx, name);
     return stays ? 0 : pool_to_trash(t->p, t->p->memory_fd, name);
 }
 

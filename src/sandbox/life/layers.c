@@ -128,11 +128,12 @@ static void need(void *ctx, const char *name)
         l->needed = true;
 }
 
-static void mark(struct collecting *c)
+static int mark(struct collecting *c, struct err *err)
 {
     struct core *core = c->core;
     forget_old(core->layers);
-    template_each_layer(core->templates, need, c);
+    if (template_each_layer(core->templates, need, c, err) < 0)
+        return -1;
     LIST_FOREACH (struct layers_root, root, &core->layers->roots, node)
         root->each(root, need, c);
     MAP_FOREACH (struct sandbox, sb, &core->by_id)
@@ -143,6 +144,7 @@ static void mark(struct collecting *c)
     checkpoint_each(core, need, c);
     MAP_FOREACH (struct fresh, f, &core->layers->fresh)
         need(c, f->name);
+    return 0;
 }
 
 static unsigned depth_of(struct collecting *c, struct layer *l)
@@ -160,11 +162,12 @@ static int by_depth(const void *a, const void *b)
     return x->depth != y->depth ? (x->depth < y->depth ? 1 : -1) : strcmp(x->name, y->name);
 }
 
-static void find_garbage(struct collecting *c)
+static int find_garbage(struct collecting *c, struct err *err)
 {
     for (size_t i = 0; i < c->n; i++)
         (void)map_put(&c->by_name, str_of(c->all[i].name), &c->all[i]);
-    mark(c);
+    if (mark(c, err) < 0)
+        return -1;
     c->garbage = mem_array(c->n + 1, sizeof(struct layer *));
     for (size_t i = 0; i < c->n; i++) {
         struct layer *l = &c->all[i];
@@ -182,6 +185,7 @@ static void find_garbage(struct collecting *c)
     c->found = mem_array(c->n_garbage + 1, sizeof(struct layers_garbage));
     for (size_t i = 0; i < c->n_garbage; i++)
         c->found[i] = (struct layers_garbage){.layer = c->garbage[i]->name, .bytes = c->garbage[i]->bytes};
+    return 0;
 }
 
 /* Of the timer: only what was garbage in its last round, too. */
@@ -290,7 +294,11 @@ static void layers_on_layers(void *ctx, const union sup_message *answer, const s
         return;
     }
     fault_point("core.gc.listed");
-    find_garbage(c);
+    struct err local;
+    if (find_garbage(c, &local) < 0) {
+        layers_finish(c, &local);
+        return;
+    }
     if (c->is_timer)
         keep_suspects(c);
     drop_next(c);

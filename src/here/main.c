@@ -29,7 +29,7 @@
 
 enum { HERE_SAID = 1, HERE_EXPLAIN }; /* what is left to do after the options */
 enum { STATUS_USAGE = 2, STATUS_COVE = 125, SETTINGS_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20, TERM_MS = 2000 };
-enum { TOLD_HIGH = 64 * 1024, TOLD_MAX = 4 << 20, TOLD_QUIET_MS = 60, TOLD_LAST_MS = 1000 };
+enum { TOLD_HIGH = 64 * 1024, TOLD_MAX = 4 << 20, TOLD_QUIET_MS = 60, TOLD_LAST_MS = 1000, REFUSED_MAX = 8 };
 
 struct here_masked {
     const struct settings_secret *secret; /* borrowed */
@@ -47,6 +47,7 @@ struct here {
     char *command_text;      /* what ignoreViolations looks at */
     int violations, control; /* -1: none */
     struct buf told;         /* what violations is still to get */
+    json_t *refused;         /* hosts, for the person at the terminal; NULL: nobody is there */
     bool has_update;
     struct buf line; /* of the control descriptor */
     int link, signals;
@@ -347,12 +348,20 @@ static bool here_is_muted(const struct here *h, const char *line)
     return false;
 }
 
+/* The command chooses the names. */
+static void here_note(struct here *h, const char *host)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:-_";
+    if (host && host[strspn(host, plain)] == '\0' && json_object_size(h->refused) <= REFUSED_MAX)
+        (void)json_object_set_new(h->refused, host, json_true());
+}
+
 static void here_told(void *ctx, const json_t *message)
 {
     struct here *h = ctx;
     const char *op = json_string_value(json_object_get(message, "op"));
     bool is_misuse = op && strcmp(op, "misuse") == 0;
-    if (h->violations < 0 || !op || (strcmp(op, "denied") != 0 && !is_misuse))
+    if ((h->violations < 0 && !h->refused) || !op || (strcmp(op, "denied") != 0 && !is_misuse))
         return;
     json_t *line = json_copy((json_t *)message);
     const char *name = json_string_value(json_object_get(message, "name"));
@@ -364,9 +373,27 @@ static void here_told(void *ctx, const json_t *message)
         (void)json_object_set(line, "explanation", reason);
     char *text = json_dumps(line, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_decref(line);
-    if (text && !here_is_muted(h, text) && buf_len(&h->told) + strlen(text) < TOLD_MAX)
+    const bool is_muted = !text || here_is_muted(h, text);
+    if (!is_muted && h->violations >= 0 && buf_len(&h->told) + strlen(text) < TOLD_MAX)
         buf_printf(&h->told, "%s\n", text);
+    if (!is_muted && h->refused && !is_misuse)
+        here_note(h, name ? name : json_string_value(json_object_get(message, "address")));
     mem_free(text);
+}
+
+/* The command has seen but "no address", or a connection that was closed. */
+static void here_say_refused(const struct here *h)
+{
+    const char *host;
+    json_t *value;
+    size_t n = 0;
+    if (json_object_size(h->refused) == 0)
+        return;
+    (void)fprintf(stderr, "cove here: the network policy refused");
+    json_object_foreach (h->refused, host, value)
+        if (n++ < REFUSED_MAX)
+            (void)fprintf(stderr, "%s %s", n > 1 ? "," : "", host);
+    (void)fprintf(stderr, "%s; --allow HOST allows one\n", n > REFUSED_MAX ? " and others" : "");
 }
 
 /*
@@ -539,8 +566,8 @@ static void here_drain(struct here *h)
     const usec_t end = clock_add_ms(clock_mono(), TOLD_LAST_MS);
     struct pollfd p[2];
     here_poll_told(h, &p[0], &p[1]);
-    while (h->violations >= 0 && clock_mono() < end &&
-           poll(p, ARRAY_SIZE(p), buf_len(&h->told) ? TOLD_LAST_MS : TOLD_QUIET_MS) > 0) {
+    while ((h->violations >= 0 || h->refused) && clock_mono() < end &&
+           poll(p, ARRAY_SIZE(p), buf_len(&h->told) ? TOLD_LAST_MS : h->violations >= 0 ? TOLD_QUIET_MS : 0) > 0) {
         here_tell(h, &p[0], &p[1]);
         here_poll_told(h, &p[0], &p[1]);
     }
@@ -553,6 +580,7 @@ static int here_end(struct here *h, int status)
         (void)waitpid(h->box, NULL, 0);
     }
     here_drain(h);
+    here_say_refused(h);
     egress_child_stop(&h->egress);
     plan_fini(&h->plan);
     if (h->is_foreground)
@@ -633,6 +661,8 @@ int main(int argc, char **argv)
     h.is_foreground = isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp();
     if (!h.bwrap)
         here_usual(&h);
+    if (!h.bwrap && h.violations < 0 && isatty(STDERR_FILENO))
+        h.refused = json_object();
     (void)sigfillset(&all);
     for (int s = SIGTSTP; s <= SIGTTOU; s++)
         (void)sigdelset(&all, s); /* it stops when the command does */

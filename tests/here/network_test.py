@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What leaves: judged by what arrives on the offline internet of tests/network, on whose machine the command is run by an ordinary user."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -130,6 +131,24 @@ def test_who_does_not_read_what_was_denied_stops_nothing(world, on):
     with os.fdopen(read) as told:
         lines = told.read().splitlines()
     assert done.returncode == 0 and len(lines) > 100 and all(json.loads(line)["type"] == "network" for line in lines[:-1])
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_person_at_a_terminal_is_told_what_was_refused(world, on, is_terminal):
+    here, (ours, theirs) = on.here, os.openpty() if is_terminal else os.pipe()
+    lines = f"for i in $(seq 20); do getent hosts $i.denied.test; done; {curl('http://198.51.100.66/')} -H \"Host: a$(printf '\\033')b\""
+    argv = here.argv(settings(allow=["allowed.test"]), "sh", "-c", lines, before=["nsenter", "-t", world.machine.pid, "-m", "-n", "--"])
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, cwd=here.home, env=here.environment(), timeout=60, check=False)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError): # EIO: the terminal's end
+        while data := os.read(ours, 65536):
+            said += data
+    os.close(ours)
+    line = next((line for line in said.decode().splitlines() if line.startswith("cove here:")), "")
+    assert bool(line) == is_terminal and "\033" not in line, (done, said)
+    if is_terminal:
+        assert line.startswith("cove here: the network policy refused 1.denied.test, 2.denied.test, ") and line.endswith(" and others; --allow HOST allows one"), said
 
 
 def test_lists_that_change(world, on):

@@ -178,7 +178,7 @@ static void have_shell(void *ctx, const struct file_entry *entry, const struct e
     ready_to_run(j);
 }
 
-enum { DENIED_TOLD_MAX = 20 };
+enum { DENIED_TOLD_MAX = 20, COMMAND_SHOWN = 160 };
 
 /* What tries again and again is told once. */
 static void job_on_denied(void *ctx, const char *target, const char *reason, const char *closed_address)
@@ -365,10 +365,19 @@ static const struct build_step *job_step_of(const struct build_job *j)
     return &j->spec.steps[j->step];
 }
 
+/* The beginning of a long command: why it failed stands behind it, and is to be read where a message is short. */
+static const char *beginning(struct build_job *j, struct str command)
+{
+    size_t n = MIN(command.n, (size_t)COMMAND_SHOWN);
+    while (n && !str_is_utf8(str_n(command.p, n)))
+        n--;
+    return arena_printf(&j->arena, "%.*s%s", (int)n, command.p, n < command.n ? "..." : "");
+}
+
 static void run_done(struct build_job *j, int code, const struct err *err)
 {
     if (err || code)
-        job_fail(j, "failed to run command '%.512s': %s", job_step_of(j)->args[0].p, how(j, code, err));
+        job_fail(j, "failed to run command '%s': %s", beginning(j, job_step_of(j)->args[0]), how(j, code, err));
     else
         job_store(j, step_stored);
 }

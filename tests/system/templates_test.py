@@ -235,6 +235,8 @@ def test_a_ready_command_may_sleep(templates):
 def test_errors_name_their_step(templates):
     reason, log = templates.fails([("RUN", ["true"]), ("RUN", ["echo to stderr >&2; exit 7"])], "2")
     assert reason == "failed to run command 'echo to stderr >&2; exit 7': exit status 7" and "[stderr]: to stderr" in log
+    reason, _ = templates.fails([("RUN", ["exit 7 # " + "\u00e9" * 1000])], "1")
+    assert re.fullmatch("failed to run command 'exit 7 # \u00e9{50,100}\\.\\.\\.': exit status 7", reason), reason
     reason, _ = templates.fails([("RUN", ["whoami", "root123"])], "1")
     assert reason == "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'"
     reason, _ = templates.fails([], "base", fromTemplate="nothing-of-that-name")

@@ -390,9 +390,8 @@ static void here_say_refused(const struct here *h)
     if (json_object_size(h->refused) == 0)
         return;
     (void)fprintf(stderr, "cove here: the network policy refused");
-    json_object_foreach (h->refused, host, value)
-        if (n++ < REFUSED_MAX)
-            (void)fprintf(stderr, "%s %s", n > 1 ? "," : "", host);
+    json_object_foreach(h->refused, host, value) if (n++ < REFUSED_MAX)(void)
+        fprintf(stderr, "%s %s", n > 1 ? "," : "", host);
     (void)fprintf(stderr, "%s; --allow HOST allows one\n", n > REFUSED_MAX ? " and others" : "");
 }
 
@@ -567,7 +566,10 @@ static void here_drain(struct here *h)
     struct pollfd p[2];
     here_poll_told(h, &p[0], &p[1]);
     while ((h->violations >= 0 || h->refused) && clock_mono() < end &&
-           poll(p, ARRAY_SIZE(p), buf_len(&h->told) ? TOLD_LAST_MS : h->violations >= 0 ? TOLD_QUIET_MS : 0) > 0) {
+           poll(p, ARRAY_SIZE(p),
+                buf_len(&h->told)    ? TOLD_LAST_MS
+                : h->violations >= 0 ? TOLD_QUIET_MS
+                                     : 0) > 0) {
         here_tell(h, &p[0], &p[1]);
         here_poll_told(h, &p[0], &p[1]);
     }

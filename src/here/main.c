@@ -141,7 +141,7 @@ static int here_options(struct here *h, int argc, char **argv)
     if (wrong)
         return -1; /* not before all was read: --help comes first */
     if (!h->string && optind == argc)
-        return err_set(&h->err, ERR_INVALID_ARGUMENT, "which command?");
+        return err_set(&h->err, ERR_INVALID_ARGUMENT, "which command? For one: cove here make test");
     if (h->string && optind < argc)
         return err_set(&h->err, ERR_INVALID_ARGUMENT, "-c has the command already; after it there is no other");
     return 0;

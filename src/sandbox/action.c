@@ -61,17 +61,34 @@ static int action_append(struct core *core, const struct event_draft *draft, con
     return 0;
 }
 
-/* An action that can't be recorded is not done. While the last batch was lost nobody can know before trying. */
+static bool action_frees_room(enum event_kind kind)
+{
+    return kind == EVENT_SANDBOX_KILL || kind == EVENT_TEMPLATE_REMOVE || kind == EVENT_VOLUME_DROP ||
+           kind == EVENT_POOL_COLLECT;
+}
+
+/*
+ * An action that can't be recorded is not done. While the last batch was lost nobody can know before trying. What frees
+ * room always tries: it has room of its own, which others don't get.
+ */
 static int action_append_action(struct core *core, const struct event_draft *draft, const struct event_limit *limit,
                                 uint64_t *ret_seq, struct err *err)
 {
     struct record_keeper *k = core->keeper;
-    *ret_seq = 0;
-    int r = action_append(core, draft, limit, ret_seq, err);
-    if (r == 0)
-        keeper_acts(k);
-    if (r == 0 && keeper_fails(k))
-        r = keeper_commit(k, err);
+    const bool frees = action_frees_room(draft->kind);
+    int r;
+    if (!frees && keeper_is_lending(k)) {
+        (void)err_set(err, ERR_RESOURCE_EXHAUSTED, "the store's disk is full, but for what frees room");
+        return err_prefix(err, "record the action");
+    }
+    do {
+        *ret_seq = 0;
+        r = action_append(core, draft, limit, ret_seq, err);
+        if (r == 0)
+            keeper_acts(k);
+        if (r == 0 && (frees || keeper_fails(k)))
+            r = keeper_commit(k, err);
+    } while (r < 0 && frees && err->code == ERR_RESOURCE_EXHAUSTED && keeper_lend(k));
     /* But for the end: who fills the disk must not become immortal by it. */
     return r < 0 && draft->kind != EVENT_SANDBOX_KILL ? err_prefix(err, "record the action") : 0;
 }

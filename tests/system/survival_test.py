@@ -2,6 +2,7 @@
 """What is left of a user's work when processes of ours die, one at a time and all at once."""
 
 import contextlib
+import json
 import math
 import os
 import random
@@ -667,6 +668,40 @@ def test_full_disk_under_the_store():
             kill_worker(service, client)
             assert sandbox.info() == before and set(client.list()) == {sandbox.id}
         check_is_well_again(service, client, sandbox)
+
+
+def test_what_frees_room_is_done_and_recorded_on_a_full_disk():
+    """By room that is kept for it alone, until that is used up; it is made again when there is room."""
+    with running(store_size="24m") as (service, client):
+        reserve = service.state / "api" / "cove.db.reserve"
+        def kept():
+            return reserve.stat().st_blocks * 512
+        def told():
+            lines = service.cove("events", "--json").stdout.splitlines()
+            return {e["kind"] for e in map(json.loads, lines) if e.get("actor")}
+        assert wait_for(lambda: kept() == 4 << 20), kept()
+        killed, lives = client.create(timeout=1000), client.create(timeout=1000)
+        snapshot = service.cove("snapshot", lives.id).stdout.strip()
+        assert service.cove("volume", "create", "old").returncode == 0
+        with full_disk(service):
+            # Whoever comes first doesn't know yet that it is full.
+            for command in (["snapshot", "rm", snapshot], ["volume", "rm", "old"], ["gc"], ["rm", killed.id]):
+                done = service.cove(*command)
+                assert done.returncode == 0, (command, done)
+            refused = client.control("POST", "/v2/sandboxes", {"templateID": "base"})
+            assert refused.status == 429 and "the store's disk is full" in str(refused.json), refused
+            assert {"template.remove", "volume.drop", "pool.collect", "sandbox.kill"} <= told(), told()
+            # What of it wasn't needed is taken back, and is nobody else's.
+            assert wait_for(lambda: kept() > 7 << 19), kept()
+            rest = kept()
+            answers = [client.control("POST", "/v2/sandboxes", {"templateID": "base"}).status for _ in range(60)]
+            assert 429 in answers and kept() == rest, (answers, kept())
+            kill_worker(service, client)
+            assert service.cove("gc").returncode == 0 and lives.id in client.list()
+        assert wait_for(lambda: kept() == 4 << 20), kept()
+        assert wait_for(lambda: is_well(lives)) and b"the store takes writes again" in service.log.read_bytes()
+        assert database_is_sound(service)
+        lives.kill()
 
 
 def test_what_ends_on_a_full_disk_is_recorded_when_there_is_room():

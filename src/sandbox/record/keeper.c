@@ -5,12 +5,14 @@
  * sent), lets suppressed floods be recorded, and folds the write-ahead log back in a worker thread: when it is long,
  * and soon after something was stored without which files in the pool are nobody's. Nothing else syncs the log: without
  * that, a power cut could take such rows for as long as the kernel leaves the log in memory, half a minute, and the
- * files of a snapshot would then be garbage.
+ * files of a snapshot would then be garbage. When the disk is full, actions that free room are written into the ballast
+ * (store/ballast.h); until such a loan is over, the store counts as full.
  */
 #include "base/log.h"
 #include "base/mem.h"
 #include "sandbox/object.h"
 #include "sandbox/record/record.h"
+#include "store/ballast.h"
 #include "store/store.h"
 
 enum { COMMIT_MS = 2, FLOOD_MS = 1000, WAL_PAGES_MAX = 4000, SETTLE_MS = 200 };
@@ -22,6 +24,7 @@ struct record_keeper {
     usec_t last_commit;
     bool checkpointing;
     uv_work_t work;
+    struct ballast *ballast;
     char *path;
     struct err checkpoint_err;
     int checkpoint_result;
@@ -83,7 +86,7 @@ int keeper_commit(struct record_keeper *k, struct err *err)
         k->fails = true;
         return -1;
     }
-    if (k->fails && is_pending) {
+    if (k->fails && is_pending && !ballast_is_lent(k->ballast)) {
         log_info("the store takes writes again");
         k->fails = false;
     }
@@ -95,6 +98,16 @@ int keeper_commit(struct record_keeper *k, struct err *err)
 bool keeper_fails(const struct record_keeper *k)
 {
     return k->fails;
+}
+
+bool keeper_lend(struct record_keeper *k)
+{
+    return ballast_lend(k->ballast);
+}
+
+bool keeper_is_lending(const struct record_keeper *k)
+{
+    return ballast_is_lent(k->ballast);
 }
 
 void core_flush(struct core *core)
@@ -131,6 +144,7 @@ static void on_flood_alarm(struct loop_alarm *alarm)
 {
     struct record_keeper *k = container_of(alarm, struct record_keeper, flood_alarm);
     struct err err;
+    ballast_tick(k->ballast);
     if (event_flush_suppressed(k->core->config.events, &err) < 0)
         core_unrecorded(k->core, &err);
     ends_write(k->core);
@@ -155,6 +169,7 @@ struct record_keeper *keeper_new(struct core *core)
     k->core = core;
     k->work.data = k;
     k->path = mem_strdup(store_path(core->config.store));
+    k->ballast = ballast_open(k->path);
     loop_job_init(&k->sent, on_sent_job);
     loop_job_init(&k->commit, on_commit_job);
     loop_alarm_set(core->loop, &k->flood_alarm, clock_mono() + FLOOD_MS * USEC_PER_MS, on_flood_alarm);
@@ -173,6 +188,7 @@ void keeper_free(struct record_keeper *k)
     loop_alarm_clear(k->core->loop, &k->commit_alarm);
     loop_alarm_clear(k->core->loop, &k->flood_alarm);
     loop_alarm_clear(k->core->loop, &k->settle_alarm);
+    ballast_close(k->ballast);
     k->core = NULL;
     if (!k->checkpointing)
         keeper_mem_free(k);

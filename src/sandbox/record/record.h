@@ -21,6 +21,8 @@ void keeper_wrote(struct record_keeper *k);                              /* some
 void keeper_acts(struct record_keeper *k);                               /* the same, and it is an action */
 int keeper_commit(struct record_keeper *k, struct err *err) WARN_UNUSED; /* now */
 bool keeper_fails(const struct record_keeper *k);                        /* the last commit did */
+bool keeper_lend(struct record_keeper *k); /* room for what frees room, for a second; false: none is left */
+bool keeper_is_lending(const struct record_keeper *k);
 void keeper_settle(struct record_keeper *k); /* what was committed soon survives a power cut */
 void core_unrecorded(struct core *core, const struct err *err);
 

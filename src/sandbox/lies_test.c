@@ -284,7 +284,7 @@ static void on_end(void *ctx, const struct exec_exit *exit, const struct err *er
         c->code = err->code;
 }
 
-static const struct exec_ops ops = {NULL, on_output, on_end};
+static const struct exec_ops ops = {NULL, on_output, on_end, NULL};
 
 static void start(struct sandbox *sb, struct client *c, const char *cmd)
 {

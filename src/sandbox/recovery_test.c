@@ -44,7 +44,7 @@ static void on_end(void *ctx, const struct exec_exit *exit, const struct err *er
     c->ends++;
 }
 
-static const struct exec_ops ops = {on_start, on_output, on_end};
+static const struct exec_ops ops = {on_start, on_output, on_end, NULL};
 
 static void run(struct sandbox *sb, struct client *c, const char *cmd, const char *arg, uint64_t timeout_ms)
 {

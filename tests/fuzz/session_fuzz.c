@@ -147,7 +147,7 @@ static void on_event(void *ctx, enum wire_watch_kind kind, struct str name, cons
     file_watch_ack(calls[(unsigned *)ctx - ends], 1);
 }
 
-static const struct exec_ops exec_ops = {NULL, on_output, on_exec_end};
+static const struct exec_ops exec_ops = {NULL, on_output, on_exec_end, NULL};
 static const struct file_read_ops read_ops = {on_open, on_data, on_error};
 static const struct file_write_ops write_ops = {on_ready, on_entry};
 static const struct file_watch_ops watch_ops = {NULL, on_event, on_error};

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -409,3 +410,16 @@ def test_the_same_by_opensandbox(service, box):
     assert box.call("DELETE", f"{base}/code/contexts/{context['id']}", None, headers)[0] == 200
     assert box.call("DELETE", f"{base}/code/contexts/{context['id']}", None, headers)[0] == 404
     assert box.call("DELETE", f"{base}/code/contexts", None, headers)[0] == 400
+
+
+def test_events_of_opensandbox_wait_for_a_client_that_begins_to_read_late(service, box):
+    target, headers = f"/v1/sandboxes/{box.id}/proxy/44772/code", {"Content-Type": "application/json", "OPEN-SANDBOX-API-KEY": service.key}
+    before = rss_kib(service.child("cove-api"))
+    connection = box.connection()
+    connection.connect()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    connection.request("POST", target, json.dumps({"code": "yes '' | head -c 300000"}), headers)
+    time.sleep(4)
+    assert rss_kib(service.child("cove-api")) < before + 8000
+    kinds = [json.loads(event)["type"] for event in connection.getresponse().read().split(b"\n\n") if event]
+    assert kinds.count("stdout") == 300000 and kinds[-1] == "execution_complete", kinds[-3:]

@@ -345,6 +345,20 @@ def test_pipes_have_stderr_apart_and_a_slow_reader_costs_nothing(box):
     assert box.execd("GET", f"/pty/{'a' * 20}")[0] == 404 # it is none, and takes the place of none
 
 
+def test_events_wait_for_a_client_that_begins_to_read_late(box):
+    """An event is 57 bytes for one of output."""
+    path, headers = box.endpoint(44772)
+    assert box.execd("POST", "/command", {"command": "echo"})[0] == 200 # what the first one costs
+    before = rss_kib(box.service.child("cove-api"))
+    connection = http.client.HTTPConnection("127.0.0.1", box.service.port, timeout=60)
+    connection.request("POST", path + "/command", json.dumps({"command": "yes '' | head -c 300000"}), headers)
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    time.sleep(3)
+    assert rss_kib(box.service.child("cove-api")) < before + 8000
+    kinds = [json.loads(event)["type"] for event in connection.getresponse().read().split(b"\n\n") if event]
+    assert kinds.count("stdout") == 300000 and kinds[-1] == "execution_complete"
+
+
 def test_a_command_with_an_operation_id_is_run_once_and_resumed(box):
     path, headers = box.endpoint(44772)
     headers = {**headers, "X-EXECD-OPERATION-ID": "one"}

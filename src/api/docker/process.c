@@ -332,7 +332,7 @@ static void docker_process_ends(void *ctx, const struct exec_exit *exit, const s
         p->started(p, process_take_starter(p), err);
 }
 
-const struct exec_ops docker_process_ops = {process_on_start, process_on_output, docker_process_ends};
+const struct exec_ops docker_process_ops = {process_on_start, process_on_output, docker_process_ends, NULL};
 
 void docker_process_init(struct docker_process *p, struct docker_box *box, size_t log_max)
 {

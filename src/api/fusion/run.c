@@ -299,7 +299,7 @@ static void run_ends(void *ctx, const struct exec_exit *exit, const struct err *
 static enum run_progress run_command(struct fusion_run *r, struct fusion_result *result, const char *command,
                                      uint64_t timeout_ms, struct err *err)
 {
-    static const struct exec_ops ops = {run_starts, run_writes, run_ends};
+    static const struct exec_ops ops = {run_starts, run_writes, run_ends, NULL};
     struct exec_spec spec = {.timeout_ms = MAX(timeout_ms, (uint64_t)1),
                              .stdin_open = result == &r->ran && r->stdin_text.n};
     struct str rest = str_of(command), words[24];

@@ -248,8 +248,7 @@ static void call_give_back(struct call *c)
 {
     size_t n = c->unacked;
     c->unacked = 0;
-    if (n)
-        c->ack(c, n);
+    c->ack(c, n);
 }
 
 void call_pace(struct call *c, void (*ack)(struct call *c, size_t n))
@@ -265,6 +264,11 @@ void call_paced(struct call *c, size_t n)
         http_await_sent(c->req);
     else
         call_give_back(c);
+}
+
+size_t call_room(void *call)
+{
+    return http_response_full(((struct call *)call)->req) ? 0 : SIZE_MAX;
 }
 
 bool call_has_room(struct call *c)

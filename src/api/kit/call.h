@@ -149,6 +149,7 @@ void call_on_exec(void *call, const struct err *err);
  */
 void call_pace(struct call *c, void (*ack)(struct call *c, size_t n));
 void call_paced(struct call *c, size_t n);
+size_t call_room(void *call);       /* for struct exec_ops: none while the queue is long */
 bool call_has_room(struct call *c); /* false: ack comes when it has */
 
 /* The body as it comes, and its end; neither once the call is answered. */

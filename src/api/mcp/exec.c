@@ -173,7 +173,7 @@ static void waited_ends(void *ctx, const struct exec_exit *exit, const struct er
 void waited_start(struct call *c, const struct exec_spec *spec,
                   void (*done)(struct call *c, struct waited *w, const struct exec_exit *exit))
 {
-    static const struct exec_ops ops = {waited_starts, waited_writes, waited_ends};
+    static const struct exec_ops ops = {waited_starts, waited_writes, waited_ends, NULL};
     struct waited *w = arena_alloc(http_arena(c->req), sizeof(*w));
     *w = (struct waited){.done = done, .started = clock_mono()};
     buf_init(&w->out[0], MCP_TEXT_MAX);

@@ -94,7 +94,7 @@ static void process_end(void *ctx, const struct exec_exit *exit, const struct er
     exec_finish(ctx, exit ? EXEC_STREAM_EXIT : EXEC_STREAM_ERROR, &b);
 }
 
-static const struct exec_ops ops = {process_start, process_output, process_end};
+static const struct exec_ops ops = {process_start, process_output, process_end, NULL};
 
 /* ---- what the client sends ---- */
 

@@ -24,6 +24,7 @@ enum {
     TERM_MS = 3000,
     ENDED_MAX = 1024,
     CONTENT_MAX = 4096,
+    PIECE_MAX = 16 * 1024,
     COMMAND_KEPT_MAX = 256 * 1024,
     LINES_BYTES = 2 * SSE_LINE_MAX,
     KEPT_COMMANDS_MAX = 512,
@@ -333,7 +334,14 @@ static void command_over(void *ctx, const struct exec_exit *exit, const struct e
         command_exits(ctx, exit);
 }
 
-static const struct exec_ops command_ops = {command_starts, command_writes, command_over};
+/* An empty line, which is one byte, is an event of 57. */
+static size_t command_room(void *ctx)
+{
+    const struct osb_command *m = ctx;
+    return MIN(m->call ? call_room(m->call) : SIZE_MAX, (size_t)PIECE_MAX);
+}
+
+static const struct exec_ops command_ops = {command_starts, command_writes, command_over, command_room};
 
 /* What is asked for already runs, or did: the call goes on with its events behind the one with this number. */
 static void command_resume(struct call *c, struct osb_command *m, uint64_t after)

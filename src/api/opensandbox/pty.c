@@ -232,7 +232,7 @@ static void pty_ends(void *ctx, const struct exec_exit *exit, const struct err *
     pty_detach(l, CLOSE_NORMAL, "no process");
 }
 
-static const struct exec_ops pty_ops = {pty_starts, pty_writes, pty_ends};
+static const struct exec_ops pty_ops = {pty_starts, pty_writes, pty_ends, NULL};
 
 /* Who says any id makes no terminal. */
 static void pty_old_ends(void *ctx, const struct exec_exit *exit, const struct err *err)
@@ -271,7 +271,7 @@ static int pty_reattach(struct pty *p, struct call *c, struct err *err)
 {
     const struct exec_select which = {.by_tag = true,
                                       .tag = str_of(arena_printf(http_arena(c->req), PTY_TAG "%s", p->id))};
-    static const struct exec_ops ops = {pty_starts, pty_writes, pty_old_ends};
+    static const struct exec_ops ops = {pty_starts, pty_writes, pty_old_ends, NULL};
     p->was_launched = true;
     return exec_attach(p->sb, &c->actor, &which, 0, &ops, p, &p->follow, err);
 }

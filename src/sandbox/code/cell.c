@@ -193,7 +193,7 @@ void code_drained(struct code_cell *cell)
 {
     struct code_context *x = cell->context;
     cell->is_slow = false;
-    if (x->cells.next == &cell->node && x->follow && x->unacked) {
+    if (x->cells.next == &cell->node && x->follow) {
         exec_ack(x->follow, x->unacked);
         x->unacked = 0;
     }

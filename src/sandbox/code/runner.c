@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-enum { RUNNER_AGAIN_MS = 1000, RUNNER_FREE_BYTES = 128 * 1024 };
+enum { RUNNER_AGAIN_MS = 1000, RUNNER_FREE_BYTES = 128 * 1024, RUNNER_PIECE_MAX = 16 * 1024 };
 
 static const struct actor restarter = {.name = "code"}; /* somebody passed the gate for it before */
 
@@ -257,7 +257,14 @@ static void runner_writes(void *ctx, enum wire_channel channel, struct str bytes
     }
 }
 
-static const struct exec_ops runner_ops = {runner_started, runner_writes, runner_ended};
+static size_t runner_room(void *ctx)
+{
+    const struct code_context *x = ctx;
+    bool is_slow = !list_empty(&x->cells) && LIST_FIRST(struct code_cell, &x->cells, node)->is_slow;
+    return is_slow && !x->restarts && !x->removed ? 0 : RUNNER_PIECE_MAX;
+}
+
+static const struct exec_ops runner_ops = {runner_started, runner_writes, runner_ended, runner_room};
 
 int context_start(struct code_context *x, const struct actor *actor, bool waits, struct err *err)
 {

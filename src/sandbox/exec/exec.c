@@ -14,7 +14,9 @@
  *  4. A follow ends with on_end, or with exec_close(). The process does not notice.
  *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when
  *     REPLY is late.
- *  6. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most
+ *  6. A client that is full gets nothing: what comes, at most a window, and the end are held, and go on from later turns
+ *     (follow_goes_on) once it has acknowledged what it has. Only so is its queue bounded, whatever it makes of a byte.
+ *  7. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most
  *     KEEP_ENDED_MAX per sandbox.
  */
 #include "sandbox/exec/exec.h"
@@ -36,11 +38,26 @@ struct follow {
     struct list node;        /* in a process's follows */
     uint32_t pid;            /* 0 until REPLY */
     uint64_t next;           /* of its own stream: offset of what comes next */
-    uint32_t owed;           /* given to the client, not acknowledged */
+    uint32_t owed;           /* given to the client or held for it, not acknowledged */
     struct loop_alarm alarm;
+    struct buf held;          /* until it has room: struct held_head and bytes, in turn */
+    struct charge charge;     /* of that */
+    struct follow_over *over; /* how it ends once nothing is held; NULL: it goes on */
+    struct loop_job job;
 };
 
-enum { EXEC_PACE_MS = 10 };
+struct held_head {
+    enum wire_channel channel;
+    uint32_t n;
+};
+
+struct follow_over {
+    struct exec_exit exit;
+    bool failed;
+    struct err err;
+};
+
+enum { EXEC_PACE_MS = 10, HELD_PIECE = 16 * 1024, HELD_MAX = 16 * WIRE_WINDOW };
 
 #define EXEC_STREAM(reply, data, end)                                                                                  \
     {                                                                                                                  \
@@ -49,22 +66,34 @@ enum { EXEC_PACE_MS = 10 };
 
 /* ---- follows ---- */
 
+static void follow_goes_on(struct loop_job *job);
+
 static struct follow *follow_new(struct sandbox *sb, const struct exec_ops *ops, void *ctx, struct follow **at)
 {
     struct follow *f = mem_new(struct follow);
     *f = (struct follow){.sb = sandbox_ref(sb), .ops = ops, .ctx = ctx, .at = at};
+    f->charge = (struct charge){.core = sb->core, .tenant = sb->info.tenant};
     list_init(&f->node);
+    loop_job_init(&f->job, follow_goes_on);
     return f;
+}
+
+static void follow_drop_held(struct follow *f)
+{
+    (void)charge_queue(&f->charge, f->held.cap, 0);
+    buf_fini(&f->held);
 }
 
 static void follow_free(struct follow *f)
 {
     loop_alarm_clear(f->sb->core->loop, &f->alarm);
+    loop_job_cancel(&f->job);
     list_remove(&f->node);
     if (f->process)
         f->process->client = NULL;
+    follow_drop_held(f);
     sandbox_unref(f->sb);
-    mem_free(f);
+    MEM_FREE(f->over, f);
 }
 
 static void follow_end(struct follow *f, const struct exec_exit *exit, const struct err *err)
@@ -88,18 +117,54 @@ void exec_ack(struct follow *f, size_t bytes)
     f->owed -= (uint32_t)bytes;
     if (st && bytes)
         stream_grant(st, bytes, true);
+    if (buf_len(&f->held))
+        loop_later(f->sb->core->loop, &f->job);
 }
 
-static void follow_output(struct follow *f, enum wire_channel channel, struct str bytes)
+/* Its stream has ended. */
+static void follow_over(struct follow *f, const struct exec_exit *exit, const struct err *err)
 {
-    f->owed += (uint32_t)bytes.n;
-    if (f->ops->on_output) {
-        f->ops->on_output(f->ctx, channel, bytes);
+    if (!buf_len(&f->held) || f->sb->core->closing) {
+        follow_end(f, exit, err);
         return;
     }
-    if (f->said)
-        exec_remember(f->said, f->said_size, bytes);
-    exec_ack(f, bytes.n);
+    loop_alarm_clear(f->sb->core->loop, &f->alarm);
+    list_remove(&f->node);
+    f->over = mem_new(struct follow_over);
+    *f->over = (struct follow_over){.failed = err != NULL};
+    if (err)
+        f->over->err = *err;
+    else
+        f->over->exit = *exit;
+    loop_later(f->sb->core->loop, &f->job);
+}
+
+/* One piece of what is held, or the end. */
+static void follow_goes_on(struct loop_job *job)
+{
+    struct follow *f = container_of(job, struct follow, job);
+    struct held_head head;
+    char piece[HELD_PIECE];
+    if (!buf_len(&f->held)) {
+        const struct follow_over over = *f->over;
+        follow_end(f, &over.exit, over.failed ? &over.err : NULL);
+        return;
+    }
+    size_t room = f->ops->room(f->ctx);
+    if (!room)
+        return;
+    memcpy(&head, buf_data(&f->held), sizeof(head));
+    size_t n = MIN(MIN((size_t)head.n, room), sizeof(piece));
+    memcpy(piece, buf_data(&f->held) + sizeof(head), n);
+    head.n -= (uint32_t)n;
+    buf_consume(&f->held, head.n ? n : sizeof(head) + n);
+    if (head.n)
+        memcpy(buf_data(&f->held), &head, sizeof(head));
+    if (!buf_len(&f->held))
+        follow_drop_held(f);
+    if (buf_len(&f->held) || f->over)
+        loop_later(f->sb->core->loop, job);
+    f->ops->on_output(f->ctx, head.channel, str_n(piece, n));
 }
 
 static void on_pace(struct loop_alarm *alarm)
@@ -118,15 +183,58 @@ static void give_back(struct process *p, size_t bytes)
         loop_alarm_set(p->sb->core->loop, &p->pace, clock_mono() + EXEC_PACE_MS * USEC_PER_MS, on_pace);
 }
 
+static void follow_leave(struct follow *f)
+{
+    if (!f->process)
+        stream_close(TAKE_PTR(f->stream));
+    else if (f->process->stream && f->owed)
+        give_back(f->process, f->owed);
+}
+
 void exec_close(struct follow *f)
 {
     if (!f)
         return;
-    if (!f->process)
-        stream_close(f->stream);
-    else if (f->process->stream && f->owed)
-        give_back(f->process, f->owed);
+    follow_leave(f);
     follow_free(f);
+}
+
+static void follow_cut(struct follow *f, const struct err *err)
+{
+    follow_leave(f);
+    if (f->process)
+        TAKE_PTR(f->process)->client = NULL;
+    follow_over(f, NULL, err);
+}
+
+/* False: there is no memory for it. */
+static bool follow_hold(struct follow *f, enum wire_channel channel, struct str bytes)
+{
+    const struct held_head head = {channel, (uint32_t)bytes.n};
+    size_t before = f->held.cap;
+    if (!before)
+        f->held = BUF_INIT(HELD_MAX);
+    (void)buf_append(&f->held, &head, sizeof(head));
+    if (buf_append_str(&f->held, bytes) < 0 || !charge_queue(&f->charge, before, f->held.cap))
+        return false;
+    loop_later(f->sb->core->loop, &f->job);
+    return true;
+}
+
+static void follow_output(struct follow *f, enum wire_channel channel, struct str bytes)
+{
+    struct err err;
+    f->owed += (uint32_t)bytes.n;
+    if (!f->ops->on_output) {
+        if (f->said)
+            exec_remember(f->said, f->said_size, bytes);
+        exec_ack(f, bytes.n);
+    } else if (!f->ops->room || (!buf_len(&f->held) && bytes.n <= f->ops->room(f->ctx))) {
+        f->ops->on_output(f->ctx, channel, bytes);
+    } else if (!follow_hold(f, channel, bytes)) {
+        (void)err_set(&err, ERR_RESOURCE_EXHAUSTED, "there is no memory for output that its client doesn't read");
+        follow_cut(f, &err);
+    }
 }
 
 static void deadline_error(struct err *ret_err)
@@ -216,7 +324,7 @@ static void process_on_end(void *user, struct str tail, const struct err *err)
         exec_log_exit(&p->log, &exit, clock_mono() - p->started, p->expired, grade, err);
     process_ended(p, err == NULL);
     if (f)
-        follow_end(f, &exit, err);
+        follow_over(f, &exit, err);
 }
 
 static const struct stream_ops process_ops = EXEC_STREAM(process_on_reply, process_on_data, process_on_end);
@@ -230,10 +338,7 @@ void process_on_deadline(struct process *p)
         return;
     struct err err;
     deadline_error(&err);
-    struct follow *f = p->client;
-    if (p->stream && f->owed)
-        give_back(p, f->owed);
-    follow_end(f, NULL, &err);
+    follow_cut(p->client, &err);
 }
 
 /* ---- starting ---- */
@@ -354,7 +459,8 @@ static void follow_on_end(void *user, struct str tail, const struct err *err)
         if (p)
             p->delivered = true;
     }
-    follow_end(f, &exit, err);
+    f->stream = NULL;
+    follow_over(f, &exit, err);
 }
 
 static const struct stream_ops follow_ops = EXEC_STREAM(follow_on_reply, follow_on_data, follow_on_end);
@@ -364,8 +470,7 @@ static void on_follow_alarm(struct loop_alarm *alarm)
     struct follow *f = container_of(alarm, struct follow, alarm);
     struct err err;
     deadline_error(&err);
-    stream_close(f->stream);
-    follow_end(f, NULL, &err);
+    follow_cut(f, &err);
 }
 
 int exec_attach(struct sandbox *sb, const struct actor *actor, const struct exec_select *which, uint64_t timeout_ms,

@@ -20,6 +20,7 @@ struct client {
     struct exec_exit exit;
     struct err err;
     bool slow, leaves; /* does not acknowledge; closes at the first output */
+    size_t full_at;    /* of bounded_ops: bytes that it takes */
 };
 
 static void on_start(void *ctx, uint32_t pid)
@@ -53,7 +54,7 @@ static void on_end(void *ctx, const struct exec_exit *exit, const struct err *er
         c->err = *err;
 }
 
-static const struct exec_ops ops = {on_start, on_output, on_end};
+static const struct exec_ops ops = {on_start, on_output, on_end, NULL};
 
 static void run(struct sandbox *sb, struct client *c, const char *cmd, const char *arg, const struct exec_spec *more)
 {
@@ -229,6 +230,50 @@ static void slow_client(void **state)
     assert_output(&c, 0, 2097152);
     fini(&c);
     fini(&other);
+}
+
+enum { PIECE = 10000 };
+
+static size_t room(void *ctx)
+{
+    const struct client *c = ctx;
+    return buf_len(&c->output) < c->full_at ? PIECE : 0;
+}
+
+static const struct exec_ops bounded_ops = {on_start, on_output, on_end, room};
+
+/* What comes while it is full, and the end, wait for it, in order. */
+static void full_client(void **state)
+{
+    struct world *w = *state;
+    struct sandbox *sb = world_sandbox(w, NULL);
+    struct client c = {.slow = true, .full_at = 50000, .output = BUF_INIT(1 << 20)};
+    const struct str args[] = {STR("200000")};
+    const struct exec_spec spec = {.cmd = STR("count"), .args = args, .n_args = 1};
+    struct err err;
+    assert_int_equal(exec_start(sb, &test_actor, &spec, &bounded_ops, &c, &c.follow, &err), 0);
+    WAIT(w, buf_len(&c.output) >= c.full_at);
+    WAIT(w, world_agent(w, sb)->processes->sent == 200000);
+    world_turns(w, 30);
+    assert_true(buf_len(&c.output) < c.full_at + PIECE);
+    assert_int_equal(c.exits, 0);
+    while (!c.exits) {
+        size_t had = buf_len(&c.output);
+        c.full_at = MIN(had + 50000, 200001);
+        exec_ack(c.follow, 0);
+        WAIT(w, c.exits || buf_len(&c.output) >= c.full_at);
+        world_turns(w, 30);
+        assert_true(buf_len(&c.output) < c.full_at + PIECE);
+    }
+    assert_output(&c, 0, 200000);
+    fini(&c);
+
+    struct client gone = {.slow = true, .full_at = 1, .output = BUF_INIT(1 << 20)};
+    assert_int_equal(exec_start(sb, &test_actor, &spec, &bounded_ops, &gone, &gone.follow, &err), 0);
+    WAIT(w, buf_len(&gone.output));
+    world_turns(w, 30);
+    exec_close(TAKE_PTR(gone.follow)); /* with what is held, and the end */
+    fini(&gone);
 }
 
 static void client_leaves(void **state)
@@ -608,6 +653,7 @@ int main(void)
         TEST(long_output),
         TEST(binary_output),
         TEST(slow_client),
+        TEST(full_client),
         TEST(client_leaves),
         TEST(leaves_within_output),
         TEST(delivered_is_not_repeated),

@@ -43,7 +43,7 @@ static void on_end(void *ctx, const struct exec_exit *exit, const struct err *er
         c->err = *err;
 }
 
-static const struct exec_ops ops = {on_start, on_output, on_end};
+static const struct exec_ops ops = {on_start, on_output, on_end, NULL};
 
 static void run(struct world *w, struct sandbox *sb, struct client *c, const char *cmd, uint64_t timeout_ms)
 {

@@ -64,7 +64,7 @@ static void envd_process_on_end(void *ctx, const struct exec_exit *exit, const s
         call_fail_err(c, err);
 }
 
-static const struct exec_ops envd_process_ops = {envd_process_on_start, on_output, envd_process_on_end};
+static const struct exec_ops envd_process_ops = {envd_process_on_start, on_output, envd_process_on_end, call_room};
 
 static struct envd_follower *follower_new(struct call *c)
 {

@@ -86,25 +86,30 @@ static void exchange_run(struct exchange *x, bool late)
 static void exchange_on_timer(uv_timer_t *t)
 {
     struct exchange *x = t->data;
-    bool late = !x->kicked && uv_now(x->loop) >= x->deadline;
-    x->kicked = false;
-    exchange_run(x, late);
+    exchange_run(x, !x->kicked && uv_now(x->loop) >= x->deadline);
     if (!exchange_over(x) && !uv_is_active((uv_handle_t *)t))
         (void)uv_timer_start(t, exchange_on_timer, MAX(x->deadline, uv_now(x->loop) + 1) - uv_now(x->loop), 0);
 }
 
+static void exchange_on_idle(uv_idle_t *idle)
+{
+    struct exchange *x = idle->data;
+    (void)uv_idle_stop(idle);
+    x->kicked = false;
+    exchange_run(x, false);
+}
+
+/* No timer: libuv before 1.45 lets one of 0 ms that is set from within itself ring again before anything is polled. */
 void exchange_kick(struct exchange *x)
 {
     x->kicked = true;
-    (void)uv_timer_start(&x->timer, exchange_on_timer, 0, 0);
+    (void)uv_idle_start(&x->idle, exchange_on_idle);
 }
 
 /* The timer is not moved for a deadline that went further away: firing early costs less. */
 void exchange_deadline(struct exchange *x, unsigned ms)
 {
     x->deadline = uv_now(x->loop) + ms;
-    if (x->kicked)
-        return;
     if (!uv_is_active((uv_handle_t *)&x->timer) || uv_timer_get_due_in(&x->timer) > ms)
         (void)uv_timer_start(&x->timer, exchange_on_timer, ms, 0);
 }
@@ -266,7 +271,8 @@ void exchange_init(struct exchange *x, const struct exchange_kind *kind, uv_loop
     if (first.n)
         (void)buf_append_str(&x->client.in, first);
     (void)uv_timer_init(loop, &x->timer);
-    x->timer.data = x;
+    (void)uv_idle_init(loop, &x->idle);
+    x->timer.data = x->idle.data = x;
     end_attach(&x->client, client);
     if (upstream)
         end_attach(&x->upstream, upstream);
@@ -293,10 +299,13 @@ void exchange_resume(struct exchange *x)
     exchange_kick(x);
 }
 
-static void exchange_on_timer_closed(uv_handle_t *h)
+static void exchange_on_closed(uv_handle_t *h)
 {
     struct exchange *x = h->data;
-    x->kind->release(x);
+    if (!uv_is_closing((uv_handle_t *)&x->timer))
+        uv_close((uv_handle_t *)&x->timer, exchange_on_closed);
+    else
+        x->kind->release(x);
 }
 
 static void close_now(struct exchange *x)
@@ -305,7 +314,8 @@ static void close_now(struct exchange *x)
     share(x, 0);
     for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
         end_reset(ends[i]); /* what is still there did not end: nobody shall take it for complete */
-    uv_close((uv_handle_t *)&x->timer, exchange_on_timer_closed);
+    (void)uv_timer_stop(&x->timer);
+    uv_close((uv_handle_t *)&x->idle, exchange_on_closed);
 }
 
 void exchange_close(struct exchange *x)

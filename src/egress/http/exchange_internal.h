@@ -54,6 +54,7 @@ struct exchange {
     struct exchange_times times;
     struct exchange_end client, upstream;
     uv_timer_t timer;
+    uv_idle_t idle;    /* runs while it was kicked */
     uint64_t deadline; /* of the loop's clock */
     uint64_t last_id;
     struct exchange_share *share; /* NULL: none */

@@ -34,6 +34,46 @@ static void test_keep_alive(void **state)
     h1_ended_well(&r);
 }
 
+static unsigned n_busy;
+
+static bool busy_round(struct exchange *x UNUSED)
+{
+    return ++n_busy < 10000;
+}
+
+static void busy_settle(struct exchange *x UNUSED, bool moved UNUSED)
+{
+}
+
+static void busy_release(struct exchange *x)
+{
+    mem_free(x);
+}
+
+static struct exchange *busy_exchange(uv_loop_t *loop, struct side *client, struct side *upstream, struct str first,
+                                      const struct exchange_ops *ops, void *ctx, const struct exchange_times *times)
+{
+    static const struct exchange_kind kind = {.round = busy_round, .settle = busy_settle, .release = busy_release};
+    struct exchange *x = mem_new(struct exchange);
+    *x = (struct exchange){0};
+    exchange_init(x, &kind, loop, client, upstream, first, ops, ctx, times);
+    return x;
+}
+
+/* One that always finds something to do leaves all others their turns. */
+static void test_others_have_turns(void **state)
+{
+    (void)state;
+    struct rig r;
+    n_busy = 0;
+    rig_open(&r, busy_exchange, NULL, NULL);
+    for (unsigned turn = 1; turn < 10; turn++) {
+        (void)uv_run(&r.loop, UV_RUN_NOWAIT);
+        assert_in_range(n_busy, turn, 3 * turn * (EXCHANGE_ROUNDS + 1));
+    }
+    rig_close(&r);
+}
+
 static void test_pipelining(void **state)
 {
     (void)state;
@@ -564,6 +604,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keep_alive),
         cmocka_unit_test(test_pipelining),
+        cmocka_unit_test(test_others_have_turns),
         cmocka_unit_test(test_hop_by_hop),
         cmocka_unit_test(test_edits),
         cmocka_unit_test(test_edits_that_cannot_be_sent),

@@ -69,7 +69,8 @@ static int notary_write_heads(const struct notary *n, const char *path, struct e
     AUTO_FREE char *dir = mem_printf("%s/heads", n->data_dir), *fresh = mem_printf("%s.new", path);
     if (notary_sign((void *)n, "heads", &b, err) < 0)
         return -1;
-    (void)mkdir(dir, 0700);
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "make %s", dir);
     AUTO_CLOSE int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int r = fd < 0 ? -errno : fd_write_all(fd, buf_data(&b), buf_len(&b));
     if (r == 0 && (fsync(fd) < 0 || rename(fresh, path) < 0))

@@ -352,3 +352,28 @@ def test_doctor_says_which_kind_and_what_it_costs():
             assert re.search(rf"^{limit} +disk limit +", done.stdout, re.M), done
         assert wait_until(lambda: loop_devices(service.state) == [])
         assert not list(service.state.glob("probe*"))
+
+
+def test_a_pool_that_became_read_only_says_what_helps():
+    """As long as sandboxes have it mounted, nothing can mount it anew."""
+    with prepared() as service:
+        service.start()
+        client = Client(service.port, service.key)
+        sandbox = client.create()
+        size = service.file.stat().st_size
+        os.truncate(service.file, 1 << 20)
+        for device in loop_devices(service.file):
+            subprocess.run(["losetup", "-c", f"/dev/{device}"], check=True) # writes beyond that fail
+        def is_read_only():
+            place = Path(f"/proc/{service.coved_pid}/root/pool")
+            with contextlib.suppress(OSError):
+                (place / "probe").touch()
+            subprocess.run(["btrfs", "filesystem", "sync", place], check=False, capture_output=True)
+            return os.statvfs(place).f_flag & os.ST_RDONLY
+        assert wait_until(is_read_only, 5)
+        os.truncate(service.file, size)
+        os.kill(service.coved_pid, signal.SIGKILL)
+        assert wait_until(lambda: "has become read-only, its disk was full or failed" in read(service.log)), service.tail()
+        assert "still use it: systemctl restart cove" in read(service.log), service.tail()
+        assert wait_until(lambda: "is starting again" in (done := service.cove("reload")).stderr and "systemctl restart cove" in done.stderr)
+        service.stop()

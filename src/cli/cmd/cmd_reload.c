@@ -117,7 +117,15 @@ static int reload_run(struct context *ctx, pid_t *ret_keeper)
     pid_t keeper = reload_holder(config, "lock"), coved = reload_holder(config, "coved.lock");
     if (keeper < 0)
         return err_errno(&ctx->err, keeper, "look for the service in %s", config->state_dir);
-    if (keeper == 0 || coved <= 0) {
+    if (keeper > 0 && coved <= 0) {
+        context_hint(ctx,
+                     "its log says why: journalctl -u cove, or %s/coved.log; if it doesn't come back by itself, "
+                     "systemctl restart cove, which ends its sandboxes",
+                     config->state_dir);
+        return err_set(&ctx->err, ERR_UNAVAILABLE, "the service on the state in %s is starting again",
+                       config->state_dir);
+    }
+    if (keeper <= 0) {
         context_hint(ctx, "start it: systemctl start cove, or make start");
         return err_set(&ctx->err, ERR_UNAVAILABLE, "no service runs on the state in %s", config->state_dir);
     }

@@ -25,20 +25,24 @@ enum { WAIT_MS = 30000 };
 static bool storage_is_there(const char *state_dir, const char *path)
 {
     AUTO_FREE char *full = mem_printf("%s/%s", state_dir, path);
-    return access(full, F_OK) == 0;
+    return access(full, F_OK) == 0 || errno != ENOENT;
 }
 
-/* A layer, kept upper or volume. An earlier version's layers have no u/: they are none. */
+/*
+ * A layer, kept upper or volume. An earlier version's layers have no u/: they are none. What can't be read may be one:
+ * another pool in its place would know of none of the sandboxes.
+ */
 static bool has_entries(const char *state_dir, const char *dir)
 {
     AUTO_FREE char *path = mem_printf("%s/pool/%s", state_dir, dir);
     AUTO(dir_close) DIR *d = dir_open(AT_FDCWD, path);
-    bool found = false;
-    for (const struct dirent *e; !found && (e = dir_next(d));) {
+    bool found = !d && errno != ENOENT;
+    errno = 0;
+    for (const struct dirent *e; !found && (e = dir_next(d)); errno = 0) {
         AUTO_FREE char *u = mem_printf("%s/%s/u", path, e->d_name);
-        found = e->d_name[0] != '.' && access(u, F_OK) == 0;
+        found = e->d_name[0] != '.' && (access(u, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR));
     }
-    return found;
+    return found || errno != 0;
 }
 
 static bool has_pool(const char *state_dir)
@@ -145,7 +149,8 @@ static int attach_file(struct storage *s, const char *path, char ret_device[stat
 static int mount_file(struct storage *s, const char *path, struct records *records, struct err *err)
 {
     char device[LOOPFILE_NAME_MAX];
-    if (!take_file(s, records, device) && attach_file(s, path, device, err) < 0)
+    bool is_in_use = take_file(s, records, device);
+    if (!is_in_use && attach_file(s, path, device, err) < 0)
         return -1;
     const int fds[] = {s->file_fd, s->device_fd};
     if (records)
@@ -153,6 +158,11 @@ static int mount_file(struct storage *s, const char *path, struct records *recor
     /* What is deleted at a limit can be written again after the next commit: every five seconds instead of thirty. */
     const char *const options[] = {"source", device, "discard", "async", "commit", "5", NULL};
     int r = mount_new("btrfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME, &s->mount);
+    if (r == -EINVAL && is_in_use) /* so btrfs refuses one that met an error, while somebody has it mounted */
+        return err_set(err, ERR_UNAVAILABLE,
+                       "the file system in %s has become read-only, its disk was full or failed; make room, then end "
+                       "the sandboxes that still use it: systemctl restart cove",
+                       path);
     if (r < 0)
         return err_errno(err, r, "mount %s", path);
     AUTO_CLOSE int top = openat(s->mount, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -99,7 +99,7 @@ static void exchange_on_idle(uv_idle_t *idle)
     exchange_run(x, false);
 }
 
-/* No timer: libuv before 1.45 lets one of 0 ms that is set from within itself ring again before anything is polled. */
+/* No timer: libuv 1.44 lets one of 0 ms that is set from within itself ring again before anything is polled. */
 void exchange_kick(struct exchange *x)
 {
     x->kicked = true;

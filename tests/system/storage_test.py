@@ -173,7 +173,7 @@ def test_sandboxes_go_on_when_others_fill_the_disk(tmp_path):
     config.write_text("pool: {size: 2GiB}\ndisk_reserve: 64MiB\n")
     with prepared(first_size=2 * GIB, disk=4 * GIB, COVE_CONFIG=str(config)) as service, running(service) as client:
         sandbox, other = client.create(), client.create()
-        assert sandbox.sh("head -c 10000000 /dev/urandom >big; sha256sum big >sum; sync .; mkdir d")[0] == 0
+        assert sandbox.sh("head -c 10000000 /dev/urandom >big; sha256sum big >sum; mkdir d many; cd many; seq 40000 | xargs touch; sync .")[0] == 0 # more than the first piece holds
         snapshot = service.cove("snapshot", sandbox.id).stdout.strip()
         time.sleep(1) # it is looked at twice a second
         with filled(service.state):

@@ -359,7 +359,7 @@ def test_a_pool_that_became_read_only_says_what_helps():
     with prepared() as service:
         service.start()
         client = Client(service.port, service.key)
-        sandbox = client.create()
+        client.create()
         size = service.file.stat().st_size
         os.truncate(service.file, 1 << 20)
         for device in loop_devices(service.file):

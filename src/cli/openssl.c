@@ -35,10 +35,10 @@
     F(SSL_CTX_set_options) F(SSL_CTX_set_session_id_context) F(SSL_CTX_set_timeout) \
     F(SSL_CTX_set_tlsext_ticket_key_evp_cb) F(SSL_CTX_set_verify) F(SSL_CTX_use_PrivateKey) \
     F(SSL_CTX_use_certificate) F(SSL_connect) F(SSL_ctrl) F(SSL_do_handshake) F(SSL_free) F(SSL_get0_param) \
-    F(SSL_get1_peer_certificate) F(SSL_get_SSL_CTX) F(SSL_get_error) F(SSL_get_verify_result) F(SSL_is_init_finished) \
-    F(SSL_new) F(SSL_peek_ex) F(SSL_read_ex) F(SSL_select_next_proto) F(SSL_set1_host) F(SSL_set_accept_state) \
-    F(SSL_set_alpn_protos) F(SSL_set_bio) F(SSL_set_fd) F(SSL_set_hostflags) F(SSL_shutdown) F(SSL_want) \
-    F(SSL_write_ex) F(TLS_client_method) F(TLS_server_method)
+    F(SSL_get1_peer_certificate) F(SSL_get_SSL_CTX) F(SSL_get_error) F(SSL_get_verify_result) F(SSL_has_pending) \
+    F(SSL_is_init_finished) F(SSL_new) F(SSL_peek_ex) F(SSL_read_ex) F(SSL_select_next_proto) F(SSL_set1_host) \
+    F(SSL_set_accept_state) F(SSL_set_alpn_protos) F(SSL_set_bio) F(SSL_set_fd) F(SSL_set_hostflags) F(SSL_shutdown) \
+    F(SSL_want) F(SSL_write_ex) F(TLS_client_method) F(TLS_server_method)
 /* clang-format on */
 
 #define OPENSSL_SO_OF(name, version) name ".so." #version

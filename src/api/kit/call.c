@@ -465,6 +465,7 @@ void call_json_buf(struct call *c, int status, struct buf *body)
     c->large = *body;
     *body = BUF_INIT(0);
     call_on_drain(c, large_continue);
+    http_count_queue(c->req, NULL, NULL); /* all of it is counted */
     http_response_begin(c->req, status, &HTTP_JSON, 1, (int64_t)buf_len(&c->large));
     large_continue(c);
 }

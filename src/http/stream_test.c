@@ -49,7 +49,7 @@ static void test_back_pressure_down(void **state)
 {
     (void)state;
     enum { SIZE = 64 * 1024 * 1024 };
-    AUTO_BUF struct buf b = BUF_INIT(SIZE + 65536);
+    AUTO_BUF struct buf b = BUF_INIT(SIZE + 2 * 65536);
     int fd = test_connect(&t);
     test_send(&t, fd, STR("GET /big?n=67108864 HTTP/1.1\r\n" HOST "\r\n"));
     for (int i = 0; i < 100; i++)

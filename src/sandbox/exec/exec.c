@@ -14,8 +14,9 @@
  *  4. A follow ends with on_end, or with exec_close(). The process does not notice.
  *  5. The deadline of a start belongs to the process: it fires whether the client is still there or not, and also when
  *     REPLY is late.
- *  6. A client that is full gets nothing: what comes, at most a window, and the end are held, and go on from later turns
- *     (follow_goes_on) once it has acknowledged what it has. Only so is its queue bounded, whatever it makes of a byte.
+ *  6. A client that is full gets nothing. What comes, at most a window, is held, and so is the end; follow_goes_on()
+ *     passes them on in later turns, once the client has acknowledged what it has. So its queue is bounded, whatever it
+ *     makes of a byte.
  *  7. What is known of an ended process is kept for KEEP_ENDED_MS (the agent keeps its output that long), at most
  *     KEEP_ENDED_MAX per sandbox.
  */

@@ -45,8 +45,8 @@ struct exec_ops {
     /* Ends the follow, which *ret_follow has forgotten by then. exit NULL: err says why (ERR_UNAVAILABLE: the sandbox
      * has ended). */
     void (*on_end)(void *ctx, const struct exec_exit *exit, const struct err *err);
-    /* How much on_output may be given at once, NULL: anything. 0: output and the end wait here until an exec_ack(), which
-     * may be of 0 bytes. For who makes much more of output than it is. */
+    /* How much on_output may be given at once. NULL: anything. 0: output and the end wait here until an exec_ack(),
+     * which may be of 0 bytes. For clients that make much more of output than it is. */
     size_t (*room)(void *ctx);
 };
 
